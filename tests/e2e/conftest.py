@@ -1,7 +1,12 @@
-"""One server for the whole session; tests that would break it start their own with `start_server`."""
+"""One server for all of these tests; those that would break it start their own.
+
+`start_server` ends it with the test, `start_module_server` with the module's tests;
+a fourth at a time is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 
@@ -15,6 +20,7 @@ from tests.e2e.upstream import Upstream
 
 MODEL = "pico-small"
 LOG_LINES_SHOWN = 60
+MAX_SERVERS = 3
 SERVERS = pytest.StashKey[list[Server]]()
 
 StartServer = Callable[..., Server]
@@ -44,34 +50,65 @@ def canary() -> str:
     return "canary" + secrets.token_hex(12)
 
 
-@pytest.fixture(scope="session")
-def start_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StartServer]:
-    """Start `penstock serve` with these arguments and wait until it is ready; it ends with the session."""
-    servers = request.session.stash.setdefault(SERVERS, [])
+@contextlib.contextmanager
+def starting(session: pytest.Session, folders: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """A function that starts `penstock serve` with these arguments; the context ends what it has started."""
+    running = session.stash.setdefault(SERVERS, [])
+    own: list[Server] = []
 
     def start(*arguments: str, **options: object) -> Server:
-        log = tmp_path_factory.mktemp("penstock") / "log.txt"
-        server = Server(log, *arguments, **options)  # type: ignore[arg-type]
-        servers.append(server)
+        alive = [each for each in running if each.process.poll() is None]
+        assert len(alive) < MAX_SERVERS, f"{MAX_SERVERS} servers run already: end one, or share one"
+        server = Server(folders.mktemp("penstock") / "log.txt", *arguments, **options)  # type: ignore[arg-type]
+        own.append(server)
+        running.append(server)
         server.wait_ready()
         return server
 
-    yield start
-    for server in servers:
-        server.close()
+    try:
+        yield start
+    finally:
+        for server in own:
+            server.close()
+            running.remove(server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
+def start_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
+    """Start a server for one test."""
+    with starting(request.session, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_module_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
+    """Start a server for all tests of a module."""
+    with starting(request.session, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="package")
+def start_package_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
+    """Start a server for all tests of this folder."""
+    with starting(request.session, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="package")
 def collector() -> Iterator[HttpCollector]:
-    """Receives the spans of the session's server."""
+    """Receives the spans of `server`."""
     collector = HttpCollector()
     yield collector
     collector.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def upstream() -> Iterator[Upstream]:
     """The provider behind the model `remote`."""
     upstream = Upstream()
@@ -79,10 +116,12 @@ def upstream() -> Iterator[Upstream]:
     upstream.close()
 
 
-@pytest.fixture(scope="session")
-def server(start_server: StartServer, collector: HttpCollector, upstream: Upstream, canary: str) -> Server:
+@pytest.fixture(scope="package")
+def server(
+    start_package_server: StartServer, collector: HttpCollector, upstream: Upstream, canary: str
+) -> Server:
     """The default policies, one API key, tracing on, `remote` beside `pico-small`."""
-    return start_server(
+    return start_package_server(
         *("--upstream", f"remote={upstream.base_url}#far-away"),
         *("--upstream", "gone=http://127.0.0.1:9/v1"),
         api_key=f"sk-{canary}",

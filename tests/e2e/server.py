@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 40.0
 POLL_S = 0.05
+# The default takes a gigabyte per engine; most tests fill a few pages.
+SMALL_ENGINE = '{engine: {checkpoint: "builtin:pico-small", kv_cache_bytes: 33554432}}'
 
 
 class Server:

@@ -18,6 +18,7 @@ models:
   pico:
     engine:
       checkpoint: builtin:pico-small
+      kv_cache_bytes: 33554432
       adapters:
         kept: {path: adapters/kept}
         taken-away: {path: "builtin:si"}

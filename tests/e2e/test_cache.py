@@ -17,7 +17,7 @@ from tests.e2e.upstream import Upstream
 POLICIES = {
     "cache": {"mode": "semantic"},
     "models": {
-        "pico-small": {"engine": {"checkpoint": "builtin:pico-small"}},
+        "pico-small": {"engine": {"checkpoint": "builtin:pico-small", "kv_cache_bytes": 33554432}},
         "minilm": {"encoder": {"checkpoint": "builtin:all-minilm-l6-v2"}},
     },
 }

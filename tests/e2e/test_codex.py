@@ -115,11 +115,13 @@ def model() -> Iterator[Model]:
 
 
 @pytest.fixture(scope="module")
-def gateway(start_server: StartServer, model: Model, tmp_path_factory: pytest.TempPathFactory) -> Server:
+def gateway(
+    start_module_server: StartServer, model: Model, tmp_path_factory: pytest.TempPathFactory
+) -> Server:
     folder = tmp_path_factory.mktemp("policies")
     upstream = f'{{upstream: {{base_url: "{model.base_url}"}}}}'
     (folder / "p.yaml").write_text(f"models: {{codes: {upstream}}}\nrequests: {{hosted_tools: drop}}\n")
-    return start_server("--policies", str(folder))
+    return start_module_server("--policies", str(folder))
 
 
 def turn(**fields: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tests.e2e.server import START_TIMEOUT_S, Server, command_line, descendants,
 
 POLICY = """
 models:
-  fragile: {engine: {checkpoint: CHECKPOINT}}
+  fragile: {engine: {checkpoint: CHECKPOINT, kv_cache_bytes: 33554432}}
   sentences: {encoder: {checkpoint: "builtin:all-minilm-l6-v2"}}
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic
 import httpx
 import pytest
 
@@ -12,7 +13,10 @@ from tests.e2e.server import Server
 
 POLICY = """
 models:
-  lenient: {engine: {checkpoint: "builtin:pico-small", unknown_fields: ignore}}
+  lenient: {engine: {checkpoint: "builtin:pico-small", unknown_fields: ignore, kv_cache_bytes: 33554432}}
+routing:
+  rules:
+    - {name: agents, when: "request.model.startsWith('claude-')", model: lenient}
 """
 DOORS: dict[str, dict[str, Any]] = {
     "/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_completion_tokens": 2},
@@ -34,10 +38,10 @@ EXTENSIONS = {
 
 
 @pytest.fixture(scope="module")
-def lenient(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Server:
+def lenient(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Server:
     folder = tmp_path_factory.mktemp("policies")
     (folder / "p.yaml").write_text(POLICY)
-    return start_server("--policies", str(folder))
+    return start_module_server("--policies", str(folder))
 
 
 def ask(server: Server, door: str, model: str, **fields: object) -> httpx.Response:
@@ -120,3 +124,11 @@ def test_counts_accept_what_their_api_accepts(lenient: Server, door: str) -> Non
     if door.startswith("/responses"):
         answer = ask(lenient, door, "lenient", input=None, instructions="Be brief.")
         assert answer.status_code == 200, answer.text
+
+
+def test_names_of_another_vendors_models_are_mapped_by_a_rule(lenient: Server) -> None:
+    fields: Any = {"model": "claude-opus-5", "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
+    with anthropic.Anthropic(base_url=lenient.root_url, api_key="none", max_retries=0) as client:
+        message = client.messages.create(max_tokens=9, **fields)
+        counted = client.messages.count_tokens(**fields)
+    assert message.model == "lenient" and counted.input_tokens == message.usage.input_tokens > 0

@@ -10,8 +10,15 @@ import aiohttp
 import httpx
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.server import Server, command_line, descendants, wait_until
+from tests.e2e.server import SMALL_ENGINE, Server, command_line, descendants, wait_until
 from tests.e2e.test_openai_sdk import ask
+from tests.e2e.upstream import Upstream
+
+POLICIES = f"""
+models:
+  {MODEL}: {SMALL_ENGINE}
+  sentences: {{encoder: {{checkpoint: "builtin:all-minilm-l6-v2", dtype: int8}}}}
+"""
 
 
 async def _drain(server: Server) -> bytes:
@@ -26,8 +33,9 @@ async def _drain(server: Server) -> bytes:
         return received + await open_.content.read()
 
 
-async def test_sigterm_lets_streams_finish(start_server: StartServer) -> None:
-    server = start_server("--workers", "2")
+async def test_sigterm_lets_streams_finish(start_server: StartServer, tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text(POLICIES)
+    server = start_server("--workers", "2", "--policies", str(tmp_path))
     children = list(descendants(server.process.pid))
     assert len(children) >= 4  # two gateway workers, engine, encoder
     received = await _drain(server)
@@ -38,13 +46,16 @@ async def test_sigterm_lets_streams_finish(start_server: StartServer) -> None:
     assert "Traceback" not in server.log
 
 
-def test_workers_share_one_set_of_metrics(start_server: StartServer) -> None:
-    server = start_server("--workers", "2")
+def test_workers_share_one_set_of_metrics(
+    start_server: StartServer, upstream: Upstream, tmp_path: Path
+) -> None:
+    (tmp_path / "models.yaml").write_text(f"models: {{m: {{upstream: {{base_url: '{upstream.base_url}'}}}}}}")
+    server = start_server("--workers", "2", "--policies", str(tmp_path))
     count = 12
     for _ in range(count):  # a new connection each time, so that both workers get requests
         response = httpx.post(
             server.base_url + "/chat/completions",
-            json={"model": MODEL, "messages": ask("hi"), "max_tokens": 1},
+            json={"model": "m", "messages": ask("hi"), "max_tokens": 1},
             timeout=30,
         )
         assert response.status_code == 200

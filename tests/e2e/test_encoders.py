@@ -43,8 +43,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(start_server: StartServer, root: Path) -> Server:
-    return start_server("--policies", str(root))
+def server(start_module_server: StartServer, root: Path) -> Server:
+    return start_module_server("--policies", str(root))
 
 
 @pytest.fixture

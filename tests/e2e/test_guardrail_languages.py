@@ -13,7 +13,7 @@ from tests.e2e.server import Server
 
 POLICIES = """
 models:
-  pico-small: {engine: {checkpoint: builtin:pico-small}}
+  pico-small: {engine: {checkpoint: builtin:pico-small, kv_cache_bytes: 33554432}}
   minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2, dtype: int8}}
 routes:
   strict: {model: pico-small, guardrails: strict}
@@ -27,10 +27,10 @@ guardrails:
 
 
 @pytest.fixture(scope="module")
-def strict(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Server:
+def strict(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Server:
     folder: Path = tmp_path_factory.mktemp("policies")
     (folder / "policies.yaml").write_text(POLICIES)
-    return start_server("--policies", str(folder))
+    return start_module_server("--policies", str(folder))
 
 
 def body_of(*messages: tuple[str, str], **fields: object) -> dict[str, object]:

@@ -17,7 +17,7 @@ from tests.e2e.test_trace import trace_of
 
 POLICIES = """
 models:
-  pico-small: {engine: {checkpoint: builtin:pico-small}}
+  pico-small: {engine: {checkpoint: builtin:pico-small, kv_cache_bytes: 33554432}}
   minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2, dtype: int8}}
 routes:
   masked: {model: pico-small, guardrails: masked}
@@ -42,12 +42,12 @@ guardrails:
 
 @pytest.fixture(scope="module")
 def guarded(
-    start_server: StartServer, collector: HttpCollector, tmp_path_factory: pytest.TempPathFactory
+    start_module_server: StartServer, collector: HttpCollector, tmp_path_factory: pytest.TempPathFactory
 ) -> Server:
     folder: Path = tmp_path_factory.mktemp("policies")
     (folder / "policies.yaml").write_text(POLICIES)
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
-    return start_server("--policies", str(folder), environment=environment)
+    return start_module_server("--policies", str(folder), environment=environment)
 
 
 @pytest.fixture(scope="module")

@@ -94,13 +94,13 @@ class Load:
 
 @pytest.fixture(scope="module")
 def running(
-    start_server: StartServer, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+    start_module_server: StartServer, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     """Two workers, whose policies a test may change; each test begins with its own."""
     path = tmp_path_factory.mktemp("policies") / "p.yaml"
     made = Running(None, path, upstream)  # type: ignore[arg-type]
     made.write()
-    made.server = start_server("--policies", str(path.parent), "--workers", "2")
+    made.server = start_module_server("--policies", str(path.parent), "--workers", "2")
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -137,19 +138,23 @@ def test_hosted_tools_are_refused_by_name(strict: openai.OpenAI) -> None:
         strict.responses.create(model=MODEL, input=QUESTION, tools=[{"type": "web_search"}])
 
 
-def test_responses_survive_a_kill(start_server: StartServer) -> None:
-    server = start_server()
+def test_responses_survive_a_kill(start_server: StartServer, upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text(f"models: {{m: {{upstream: {{base_url: '{upstream.base_url}'}}}}}}")
+    arguments = ("--policies", str(tmp_path))
+    server = start_server(*arguments)
     with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0, timeout=60) as client:
-        response = client.responses.create(model=MODEL, input=QUESTION)
+        response = client.responses.create(model="m", input=QUESTION)
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
-    second = start_server(environment={"PENSTOCK_DATA_DIR": str(server.data_dir)})
+    second = start_server(*arguments, environment={"PENSTOCK_DATA_DIR": str(server.data_dir)})
     with openai.OpenAI(base_url=second.base_url, api_key="none", max_retries=0, timeout=60) as client:
         assert client.responses.retrieve(response.id).output_text == response.output_text
         following = client.responses.create(
-            model=MODEL, previous_response_id=response.id, input="What is 1 + 1?"
+            model="m", previous_response_id=response.id, input="What is 1 + 1?"
         )
         assert following.output_text
+    asked = [message["content"] for message in upstream.seen[-1].body["messages"]]
+    assert asked == [QUESTION, response.output_text, "What is 1 + 1?"]
 
 
 def test_a_response_in_the_background(strict: openai.OpenAI) -> None:

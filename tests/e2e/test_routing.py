@@ -38,11 +38,13 @@ routes:
 
 
 @pytest.fixture(scope="module")
-def routed(start_server: StartServer, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Server:
+def routed(
+    start_module_server: StartServer, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Server:
     """A server with rules, all of whose models are the scripted upstream."""
     folder: Path = tmp_path_factory.mktemp("policies")
     (folder / "p.yaml").write_text(POLICIES.format(url=upstream.base_url, closed=free_port()))
-    return start_server("--policies", str(folder))
+    return start_module_server("--policies", str(folder))
 
 
 @pytest.fixture

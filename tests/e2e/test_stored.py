@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -72,9 +73,13 @@ def test_a_conversation(strict: openai.OpenAI) -> None:
     assert strict.conversations.delete(talk.id).deleted
 
 
-def test_gateways_share_postgres_through_a_kill(start_server: StartServer, upstream: Upstream) -> None:
+def test_gateways_share_postgres_through_a_kill(
+    start_server: StartServer, upstream: Upstream, tmp_path: Path
+) -> None:
     database = PostgresServer()
-    arguments = ("--upstream", f"remote={upstream.base_url}")
+    entry = f"{{upstream: {{base_url: '{upstream.base_url}'}}}}"
+    (tmp_path / "models.yaml").write_text(f"models: {{remote: {entry}}}")
+    arguments = ("--policies", str(tmp_path))
     servers = [start_server(*arguments, environment={"PENSTOCK_DATABASE_URL": database.url}) for _ in "12"]
     one, other = (openai.OpenAI(base_url=s.base_url, api_key="none", max_retries=0) for s in servers)
     response = one.responses.create(model="remote", input="first")

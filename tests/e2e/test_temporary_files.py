@@ -14,13 +14,13 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.server import START_TIMEOUT_S, Server, command_line, descendants, wait_until
+from tests.e2e.server import SMALL_ENGINE, START_TIMEOUT_S, Server, command_line, descendants, wait_until
 from tests.e2e.test_openai_sdk import ask
 
 POLICY = f"""
 models:
-  {MODEL}: {{engine: {{checkpoint: "builtin:{MODEL}"}}}}
-  sentences: {{encoder: {{checkpoint: "builtin:all-minilm-l6-v2"}}}}
+  {MODEL}: {SMALL_ENGINE}
+  sentences: {{encoder: {{checkpoint: "builtin:all-minilm-l6-v2", dtype: int8}}}}
 """
 OURS = (b"gateway.wiring.worker", b"backend.server.engine_process", b"backend.server.encoder_process")
 

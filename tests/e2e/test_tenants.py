@@ -41,12 +41,12 @@ def held_upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def workers(
-    start_server: StartServer, held_upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+    start_module_server: StartServer, held_upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> Server:
     folder: Path = tmp_path_factory.mktemp("policies")
     (folder / "all.yaml").write_text(POLICIES.format(url=held_upstream.base_url))
     arguments = ("--policies", str(folder), "--workers", "2")
-    return start_server(*arguments, environment={"PENSTOCK_API_KEYS": "sk-flood,sk-other"})
+    return start_module_server(*arguments, environment={"PENSTOCK_API_KEYS": "sk-flood,sk-other"})
 
 
 def client(server: Server, key: str) -> httpx.AsyncClient:
