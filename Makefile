@@ -8,16 +8,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 serve: .venv/installed
 	@$(BIN)/penstock serve $(ARGS)
 
-# Without ARGS the engine's tests run beside the others: both leave a core idle for much of their time.
+# Without ARGS the engine's tests run beside the others.
 test: .venv/installed-tests check
-ifdef ARGS
-	@$(BIN)/python -m pytest $(ARGS)
-else
-	@log=$$(mktemp); trap 'kill $$!' INT TERM; \
-	  $(BIN)/python -m pytest tests/backend >$$log 2>&1 & \
-	  $(BIN)/python -m pytest tests --ignore=tests/backend; others=$$?; \
-	  wait $$!; backend=$$?; cat $$log; rm -f $$log; exit $$((others | backend))
-endif
+	@$(BIN)/python -m $(if $(ARGS),pytest $(ARGS),tests)
 
 check: .venv/installed-tests
 	@$(BIN)/ruff check .
