@@ -21,6 +21,9 @@ from cache.semantic_cache import StoreUnavailable
 from tests.cache.entries import entry_of, key_of, unit
 from tests.cache.redis_server import RedisServer
 
+LIMIT_S = 0.5
+"""Longer than the store's own, so that no pause of a busy machine looks like waiting for Redis."""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
@@ -159,7 +162,7 @@ async def test_replicas_share_verdicts(server: RedisServer) -> None:
 async def test_a_killed_server_costs_nothing_and_loses_nothing(
     server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "LOOK_UP_LIMIT_S", 0.005)
+    monkeypatch.setattr(redis_store, "LOOK_UP_LIMIT_S", LIMIT_S)
     caplog.set_level(logging.WARNING)
     async with replicas(server) as (one, other):
         one.put(1)
@@ -171,7 +174,7 @@ async def test_a_killed_server_costs_nothing_and_loses_nothing(
             assert await one.store.get(key_of(1000 + number)) is None
             times_s.append(time.perf_counter() - started_s)
             one.put(number)
-        assert sorted(times_s)[-5] < 0.005
+        assert sorted(times_s)[-5] < LIMIT_S / 2
         with pytest.raises(StoreUnavailable):
             await one.store.forget(Selector("tenant", "nobody", None))
         server.start()
@@ -186,7 +189,7 @@ async def test_a_killed_server_costs_nothing_and_loses_nothing(
 
 
 async def test_a_slow_server_is_waited_for_once(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_store, "LOOK_UP_LIMIT_S", 0.005)
+    monkeypatch.setattr(redis_store, "LOOK_UP_LIMIT_S", LIMIT_S)
     async with replicas(server, 1) as (one,):
         one.put(1)
         while one.store._pending:
@@ -200,8 +203,8 @@ async def test_a_slow_server_is_waited_for_once(server: RedisServer, monkeypatch
                 times_s.append(time.perf_counter() - started_s)
         finally:
             server.resume()
-        assert sorted(times_s)[50] < 0.001  # the breaker is open
-        assert sorted(times_s)[-2] < 0.1
+        assert sorted(times_s)[50] < LIMIT_S / 2  # the breaker is open
+        assert sorted(times_s)[-2] < LIMIT_S / 2
         async with asyncio.timeout(20):
             while (found := await one.store.get(key_of(1))) is None:
                 await asyncio.sleep(0.01)

@@ -72,7 +72,7 @@ async def test_kill_nine_under_twenty_streams(start_server: StartServer, tmp_pat
     )
     assert again.status_code == 200
     wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
-    # If the first start took more than half of it, the machine is too busy for the absolute limit.
-    assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 2 * first_start_s)
+    # A busy machine needs longer for both: the first start is the measure there.
+    assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 4 * first_start_s)
     assert server.engine_pids() != [pid]
     assert server.terminate() == 0

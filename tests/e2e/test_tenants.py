@@ -20,8 +20,8 @@ CHAT = "/v1/chat/completions"
 HELD = {"model": "remote", "messages": [{"role": "user", "content": "hold"}]}
 LINE = json.dumps({"custom_id": "a", "method": "POST", "url": CHAT, "body": HELD}).encode()
 RESPONSE = {"model": "remote", "input": "Hi."}
-WAIT_S = 5.0
-"""What another tenant waits at most, on a busy machine too."""
+WAIT_S = 20.0
+"""What another tenant waits at most, on a busy machine too: behind the flood it would wait for its end."""
 POLICIES = """
 models:
   remote:

@@ -62,7 +62,7 @@ async def test_a_write_begins_soon_after_another_process_has_ended_its_own(tmp_p
     database = SqliteDatabase(str(tmp_path), "counters", SCHEMA)
     await database.write(add_one)
     delays_s = []
-    for _ in range(3):
+    while len(delays_s) < 20 and min(delays_s, default=1.0) >= 0.04:  # a busy machine needs several attempts
         other = sqlite3.connect(tmp_path / "counters.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         writing = asyncio.create_task(database.write(add_one))

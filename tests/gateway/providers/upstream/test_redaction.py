@@ -58,6 +58,6 @@ def test_what_is_too_long_to_search_is_not_shown() -> None:
 @pytest.mark.parametrize("unit", ["\\", "s", "sk-", "%", "\\u", "k", "%73%6b"])
 def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = unit * (256 * 1024 // len(unit))
-    started_s = time.monotonic()
+    started_s = time.process_time()
     assert Redactor("sk-" * 30 + "x").clean(text, 10) == text[:10]
-    assert time.monotonic() - started_s < 5
+    assert time.process_time() - started_s < 5
