@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import openai
@@ -21,6 +22,7 @@ from tests.e2e.upstream import Upstream
 MODEL = "pico-small"
 LOG_LINES_SHOWN = 60
 MAX_SERVERS = 3
+DEFAULT_POLICIES = Path(__file__).resolve().parents[2] / "policies" / "default"
 SERVERS = pytest.StashKey[list[Server]]()
 
 StartServer = Callable[..., Server]
@@ -118,10 +120,20 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="package")
 def server(
-    start_package_server: StartServer, collector: HttpCollector, upstream: Upstream, canary: str
+    start_package_server: StartServer,
+    collector: HttpCollector,
+    upstream: Upstream,
+    canary: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
-    """The default policies, one API key, tracing on, `remote` beside `pico-small`."""
+    """The default policies with less KV cache, one API key, tracing on, `remote` beside `pico-small`."""
+    folder = tmp_path_factory.mktemp("default")
+    for path in DEFAULT_POLICIES.glob("*.yaml"):
+        engine = "checkpoint: builtin:pico-small\n"
+        text = path.read_text().replace(engine, f"{engine}      kv_cache_bytes: 134217728\n")
+        (folder / path.name).write_text(text)
     return start_package_server(
+        *("--policies", str(folder)),
         *("--upstream", f"remote={upstream.base_url}#far-away"),
         *("--upstream", "gone=http://127.0.0.1:9/v1"),
         api_key=f"sk-{canary}",
