@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from backend.errors import EngineError, EngineUnavailable
@@ -24,7 +25,7 @@ class EncoderProvider:
     def __init__(self, name: str, client: EncoderClient, unknown_fields: UnknownFields | None = None) -> None:
         self.name = name
         self.client = client
-        self._unknown_fields = unknown_fields
+        self.unknown_fields = unknown_fields
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
@@ -37,16 +38,22 @@ class EncoderProvider:
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
         """Answer /v1/embeddings; inputs beyond the encoder's context are refused, not truncated."""
         request = call.request
-        ignored = check_supported(call.body, EMBEDDINGS, self.name, self._unknown_fields)
+        ignored = check_supported(call.body, EMBEDDINGS, self.name, self.unknown_fields)
         inputs = parse_prompts(request.input, "input")
         self._check(request, inputs)
+        return await self.vectors(cast("list[str] | list[list[int]]", inputs), ignored)
+
+    async def vectors(
+        self, inputs: list[str] | list[list[int]], ignored_fields: Sequence[str] = ()
+    ) -> Embedded:
+        """One vector for each input. Raises ApiError, where the field is `input`."""
         try:
-            found = await self.client.embed(cast("list[str] | list[list[int]]", inputs))
+            found = await self.client.embed(inputs)
         except EngineUnavailable:
             raise self._unavailable() from None
         except EngineError as error:
             raise to_api_error(error) from None
-        return Embedded(found.vectors, Usage(prompt_tokens=sum(found.num_tokens)), ignored)
+        return Embedded(found.vectors, Usage(prompt_tokens=sum(found.num_tokens)), ignored_fields)
 
     def _check(self, request: EmbeddingRequest, inputs: list[str | list[int]]) -> None:
         if request.encoding_format not in (None, *FORMATS):

@@ -110,7 +110,7 @@ def build_version(
         total_timeout_s=settings.timeouts.total_s,
         drops_hosted=policies.requests.hosted_tools == "drop",
     )
-    routes = model_routes(endpoints, shared)
+    routes = model_routes(endpoints, shared, policies.passthrough)
     routes += object_routes(endpoints, shared)
     routes += _other_routes(endpoints, shared, policies, models, parts)
     reaches_all = settings.workers == 1 or policies.cache.redis is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from starlette.routing import Route
 
@@ -31,8 +31,8 @@ from policies.passthrough import PassthroughRule
 MODERATIONS = "/v1/moderations"
 
 
-def model_routes(endpoints: RouteBuilder, parts: EndpointParts) -> list[Route]:
-    """The endpoints that call a model or count; those that are called most come first."""
+def model_routes(endpoints: RouteBuilder, parts: EndpointParts, passed: Collection[str]) -> list[Route]:
+    """The endpoints that call a model or count, without the paths that passthrough has taken."""
     routes, counting = [], []
     for spec in SPECS:
         answer: Handler = ModelEndpoint(spec, parts)
@@ -40,7 +40,9 @@ def model_routes(endpoints: RouteBuilder, parts: EndpointParts) -> list[Route]:
             answer = spec.wrap(parts, answer)
         handlers = {"POST": answer} | (spec.others(parts) if spec.others is not None else {})
         routes += [
-            endpoints.methods(path, spec.name, handlers, spec.errors, labelled="POST") for path in spec.paths
+            endpoints.methods(path, spec.name, handlers, spec.errors, labelled="POST")
+            for path in spec.paths
+            if path not in passed
         ]
         if spec.counts is not None:
             count = CountTokensEndpoint(spec, spec.counts, parts)
