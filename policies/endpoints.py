@@ -19,6 +19,7 @@ ENDPOINTS: dict[str, EndpointName] = {
     "messages": EndpointName(("/v1/messages",), "chat"),
     "completions": EndpointName(("/v1/completions",), "text_completion"),
     "embeddings": EndpointName(("/v1/embeddings",), "embeddings"),
+    "rerank": EndpointName(("/v1/rerank", "/v2/rerank", "/rerank"), "rerank", gives_way=True),
 }
 """By name, which is `request.endpoint` in conditions and the label `endpoint` of metrics.
 

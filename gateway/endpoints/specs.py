@@ -6,6 +6,8 @@ from functools import partial
 
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesCounting, MessagesTranslation
+from gateway.endpoints.rerank.answer import ask_to_rank, ranking
+from gateway.endpoints.rerank.request import RerankRequest
 from gateway.endpoints.responses.create import ResponsesCounting, ResponsesTranslation
 from gateway.endpoints.responses.endpoint import ResponsesEndpoint
 from gateway.endpoints.spec import CountPath, EndpointParts, EndpointSpec
@@ -75,8 +77,9 @@ EMBEDDINGS = EndpointSpec(
     ask=lambda provider, call: provider.embed(call),
     encode=embeddings_answer,
 )
+RERANK = EndpointSpec(name="rerank", request=RerankRequest, ask=ask_to_rank, encode=ranking)
 
-SPECS = (CHAT, RESPONSES, MESSAGES, COMPLETIONS, EMBEDDINGS)
+SPECS = (CHAT, RESPONSES, MESSAGES, COMPLETIONS, EMBEDDINGS, RERANK)
 
 
 def spec_of(body: dict[str, object]) -> EndpointSpec:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from policies.guardrails import Segment
 
-PROMPT_FIELDS = ("prompt", "suffix", "input")
+PROMPT_FIELDS = ("prompt", "suffix", "input", "query")
 SCHEMA_FIELDS = ("tools", "functions", "response_format")
 SCHEMA_TEXTS = {"description", "title", "enum", "const", "default", "examples"}
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning", "reasoning_details", "refusal")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,3 +147,20 @@ def test_without_the_extra_check_names_it(root: Path) -> None:
     assert done.returncode != 0
     assert "models.yaml:2" in done.stderr and "pip install 'penstock[encoders]'" in done.stderr
     assert "models.first" not in done.stderr, "BERT needs no extra"
+
+
+@pytest.mark.parametrize("model", ["plain", "queries"])
+def test_documents_are_ranked_by_the_cosines_of_the_vectors(client: OpenAI, model: str) -> None:
+    query, *documents = TEXTS
+    found = vectors(client, model, [query, *documents])
+    units = found / np.linalg.norm(found, axis=1, keepdims=True)
+    asked = {"model": model, "query": query, "documents": documents, "top_n": 3}
+    answer = client.post("/rerank", body=asked, cast_to=dict[str, Any])
+    cosines = units[1:] @ units[0]
+    assert [each["index"] for each in answer["results"]] == [*np.argsort(-cosines, kind="stable")[:3]]
+    for each in answer["results"]:
+        assert each["relevance_score"] == pytest.approx(cosines[each["index"]], abs=1e-4)
+        assert each["document"] == {"text": documents[each["index"]]}
+    with pytest.raises(BadRequestError, match="documents\\[1\\]` has") as raised:
+        client.post("/rerank", body={**asked, "documents": ["a", "word " * 9999]}, cast_to=dict[str, Any])
+    assert raised.value.param == "documents[1]"

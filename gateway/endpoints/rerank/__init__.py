@@ -1,0 +1,1 @@
+"""/v1/rerank: documents in the order of their relevance to a query."""
