@@ -42,14 +42,11 @@ def test_our_key_is_not_forwarded(client: openai.OpenAI, upstream: Upstream, ser
     assert server.api_key not in str(upstream.seen[-1].headers)
 
 
-@pytest.mark.parametrize(
-    ("status", "seen"),
-    [(400, (400,)), (429, (429,)), (500, (500, 502, 503)), (401, (401, 502, 503)), (503, (502, 503))],
-)
-def test_its_errors_are_mapped(http: httpx.Client, status: int, seen: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("status", "seen"), [(400, 400), (429, 429), (500, 500), (401, 502), (503, 503)])
+def test_its_errors_are_mapped(http: httpx.Client, status: int, seen: int) -> None:
     body = {"model": "remote", "messages": ask(f"status {status}")}
     response = http.post("/v1/chat/completions", json=body)
-    assert response.status_code in seen
+    assert response.status_code == seen
     error = response.json()["error"]
     assert error["message"] and error["type"]
     if status == 429:
@@ -67,7 +64,7 @@ def test_a_truncated_stream_ends_with_an_error_event(http: httpx.Client) -> None
 
 def test_an_unreachable_upstream_is_named(http: httpx.Client) -> None:
     response = http.post("/v1/chat/completions", json={"model": "gone", "messages": ask("x")})
-    assert response.status_code in (502, 503)
+    assert response.status_code == 502
     assert "gone" in response.json()["error"]["message"]
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.conditions import Condition
 from policies.document import Policies
 from policies.routes import Refusal, Route, RoutingSection, Rule
-from policies.routing import Routing, SignalsNeeded
+from policies.routing import GROUP, Routing, SignalsNeeded
 
 REFUSAL = Refusal(message="No.")
 
@@ -138,3 +139,50 @@ def test_groups_of_rules_decide_as_each_rule_alone(kinds: list[str], messages: i
     facts = {"request.num_messages": messages, "signals.has_code": True}
     fast, slow = (decide.decide("auto", facts, keep_tried=tried) for tried in (False, True))
     assert (fast.rule, fast.action, fast.changes) == (slow.rule, slow.action, slow.changes)
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The conditions that have been evaluated, a group's as one."""
+    found: list[str] = []
+    holds = Condition.holds
+
+    def noted(self: Condition, values: object) -> bool | None:
+        found.append(self.source)
+        return holds(self, values)
+
+    monkeypatch.setattr(Condition, "holds", noted)
+    return found
+
+
+def on_messages(count: int) -> list[Rule]:
+    """Rules for 1 to `count` messages."""
+    return [Rule(when=f"request.num_messages == {n}", model=f"m{n}") for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("num_rules", "sizes"),
+    [(1, [1]), (2, [2]), (GROUP, [GROUP]), (GROUP + 1, [GROUP, 1]), (2 * GROUP + 3, [GROUP, GROUP, 3])],
+)
+def test_rules_of_which_none_matches_are_evaluated_by_groups(
+    evaluated: list[str], num_rules: int, sizes: list[int]
+) -> None:
+    choice = routing(on_messages(num_rules), model="none").decide("auto", {"request.num_messages": 0})
+    assert choice.rule == "default"
+    assert [condition.count("==") for condition in evaluated] == sizes
+
+
+def test_a_rule_that_always_matches_divides_groups(evaluated: list[str]) -> None:
+    rules = [*on_messages(3), Rule(system="always"), *on_messages(4)]
+    choice = routing(rules, model="none").decide("auto", {"request.num_messages": 0})
+    assert [change.system for change in choice.changes if change.system] == ["always"]
+    assert [condition.count("==") for condition in evaluated] == [3, 4]
+
+
+def test_the_rules_of_a_group_that_matches_are_tried_in_order(evaluated: list[str]) -> None:
+    decide = routing(on_messages(GROUP + 5), model="none")
+    for number in (1, GROUP, GROUP + 1, GROUP + 5):
+        evaluated.clear()
+        assert decide.decide("auto", {"request.num_messages": number}).rule == f"rule {number}"
+        tried = [condition for condition in evaluated if condition.count("==") == 1]
+        assert len(tried) == (number - 1) % GROUP + 1

@@ -35,3 +35,11 @@ def test_what_comes_before_a_block_passes_the_scanners_after_it() -> None:
 
 def test_no_scanners_change_nothing() -> None:
     assert chain().feed("text") + chain().finish() == "text"
+
+
+def test_what_comes_before_a_later_block_passes_only_the_scanners_after_it() -> None:
+    for finish in (False, True):
+        found = chain(rule("a", "aa"), rule("STOP"), rule("aab", "d"))
+        with pytest.raises(Blocked) as caught:
+            found.finish("ab STOP") if finish else found.feed("ab STOP ab")
+        assert caught.value.sent == "d "

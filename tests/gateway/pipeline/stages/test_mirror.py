@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gateway.answer import Delta, Generated, Usage
 from gateway.auth import KeyRing
 from gateway.errors import Unavailable
 from gateway.exchange.exchange import Endpoint, Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.mirror import MAX_CONCURRENT, Mirror
+from gateway.pipeline.stages.mirror import MAX_CONCURRENT, SHORT_CHARS, Mirror
 from gateway.pipeline.stages.read_request import read_request
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.routing.decision_log import DecisionLog, LogFile
@@ -136,7 +139,7 @@ async def test_an_answer_from_the_cache_is_not_mirrored() -> None:
 class Labelled:
     """A pipeline whose requests to `small` are mirrored to `large`, whose answers are right."""
 
-    def __init__(self, path: Path, said: str, right: str) -> None:
+    def __init__(self, path: Path, said: str, right: str, embed: Embed = no_meaning) -> None:
         async def small(call: TextCall) -> AsyncIterator[Delta]:
             for piece in said.split(" "):
                 yield Delta(0, piece + " ")
@@ -157,7 +160,7 @@ class Labelled:
         self.file, self.path = LogFile(str(path)), path
         log = DecisionLog(self.file, table, policies)
         self.metrics = Metrics(["small", "large"])
-        parts = PipelineParts(Telemetry(OFF, self.metrics), log)
+        parts = PipelineParts(Telemetry(OFF, self.metrics), log, embed)
         self.pipeline = Pipeline(KeyRing([]), table, response_cache(), policies, parts)
 
     async def ask(self, model: str = "auto", *, reads_all: bool = True) -> list[Label]:
@@ -183,6 +186,22 @@ async def test_answers_are_labelled_by_a_shadow_that_is_right(
 ) -> None:
     found = await Labelled(tmp_path / "log", said, "Paris").ask()
     assert found == [Label(label_of="id", scores={"small": score, "large": 1.0}, kind="shadow")]
+
+
+@pytest.mark.parametrize(("num_chars", "score"), [(SHORT_CHARS, 0.0), (SHORT_CHARS + 1, 0.5714)])
+async def test_long_answers_are_compared_by_meaning(tmp_path: Path, num_chars: int, score: float) -> None:
+    """The right answer's length decides; the words have nothing in common, the vectors a cosine of 0.8."""
+    right = "one two three four five six seven eight ".ljust(num_chars, "x")
+    vectors = {"Erste zweite dritte vierte ": (1.0, 0.0), right: (0.8, 0.6)}
+    embedded: list[str] = []
+
+    async def embed(text: str) -> NDArray[np.float32]:
+        embedded.append(text)
+        return np.array(vectors[text], np.float32)
+
+    (label,) = await Labelled(tmp_path / "log", "Erste zweite dritte vierte", right, embed).ask()
+    assert label.scores == {"small": score, "large": 1.0}
+    assert embedded == ([] if num_chars == SHORT_CHARS else [*vectors])
 
 
 async def test_an_answer_that_was_not_read_to_the_end_has_no_label(tmp_path: Path) -> None:
