@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Raise the timeouts: the first test waits for the server, which starts slowly on a busy machine."""
     for item in items:
         if item.path.is_relative_to(__file__.rsplit("/", 1)[0]):
-            item.add_marker(pytest.mark.timeout(240))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -50,6 +50,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def canary() -> str:
     """A unique string that goes into keys and prompts and must not appear in any log or export."""
     return "canary" + secrets.token_hex(12)
+
+
+def write_default_policies(folder: Path) -> Path:
+    """The default policies with an eighth of the KV cache."""
+    for path in DEFAULT_POLICIES.glob("*.yaml"):
+        engine = "checkpoint: builtin:pico-small\n"
+        text = path.read_text().replace(engine, f"{engine}      kv_cache_bytes: 134217728\n")
+        (folder / path.name).write_text(text)
+    return folder
 
 
 @contextlib.contextmanager
@@ -127,11 +136,7 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Server:
     """The default policies with less KV cache, one API key, tracing on, `remote` beside `pico-small`."""
-    folder = tmp_path_factory.mktemp("default")
-    for path in DEFAULT_POLICIES.glob("*.yaml"):
-        engine = "checkpoint: builtin:pico-small\n"
-        text = path.read_text().replace(engine, f"{engine}      kv_cache_bytes: 134217728\n")
-        (folder / path.name).write_text(text)
+    folder = write_default_policies(tmp_path_factory.mktemp("default"))
     return start_package_server(
         *("--policies", str(folder)),
         *("--upstream", f"remote={upstream.base_url}#far-away"),
