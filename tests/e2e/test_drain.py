@@ -10,7 +10,7 @@ import aiohttp
 import httpx
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.server import SMALL_ENGINE, Server, command_line, descendants, wait_until
+from tests.e2e.server import SMALL_ENGINE, STOP_TIMEOUT_S, Server, command_line, descendants, wait_until
 from tests.e2e.test_openai_sdk import ask
 from tests.e2e.upstream import Upstream
 
@@ -41,7 +41,7 @@ async def test_sigterm_lets_streams_finish(start_server: StartServer, tmp_path: 
     received = await _drain(server)
     assert b'"error"' not in received
     assert received.count(b'"finish_reason":"length"') == 1 and received.rstrip().endswith(b"data: [DONE]")
-    assert await asyncio.to_thread(server.process.wait, 40) == 0
+    assert await asyncio.to_thread(server.process.wait, STOP_TIMEOUT_S) == 0
     wait_until(lambda: not any(map(_is_ours, children)), 10, lambda: f"still there: {children}")
     assert "Traceback" not in server.log
 

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.backend.encoder.checkpoints import SIZE, TEXTS, write_encoder, write_transformer
 from tests.e2e.conftest import StartServer
-from tests.e2e.server import Server, wait_until
+from tests.e2e.server import START_TIMEOUT_S, Server, wait_until
 
 POLICIES = """\
 models:
@@ -130,7 +130,7 @@ def test_weights_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text("models:\n  e: {encoder: {checkpoint: e}}\n")
     server = Server(tmp_path / "log", "--policies", str(tmp_path))
     try:
-        assert server.process.wait(90) != 0
+        assert server.process.wait(START_TIMEOUT_S) != 0
         assert f"sentence-transformers cannot load {str(tmp_path / 'e')!r} (SafetensorError" in server.log
         assert "Traceback" not in server.log
     finally:
