@@ -15,15 +15,6 @@ from backend.classifiers.weights import WeightsError
 from backend.errors import CheckpointError, RequestError
 from gateway import settings
 from gateway.cli.cache_flags import add_cache
-from gateway.cli.evaluation.cache.inputs import add_flags as add_cache_flags
-from gateway.cli.evaluation.cache.inputs import read_plan as read_cache_plan
-from gateway.cli.evaluation.flags import add_data_flags, read_plan
-from gateway.cli.evaluation.flags import add_flags as add_evaluation_flags
-from gateway.cli.evaluation.guardrails.inputs import add_flags as add_guardrail_flags
-from gateway.cli.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
-from gateway.cli.evaluation.route.flags import add_flags as add_route_flags
-from gateway.cli.evaluation.router.inputs import add_flags as add_router_eval_flags
-from gateway.cli.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.cli.gateway_flags import add_gateway_flags, gateway_of
 from gateway.cli.init.flags import add_init
 from gateway.cli.init.plan import check_address
@@ -34,6 +25,15 @@ from gateway.cli.policy_schema import schema_text
 from gateway.cli.releases.flags import add_models
 from gateway.cli.router_flags import add_flags as add_router_flags
 from gateway.cli.version import add_version
+from gateway.evaluation.cache.inputs import add_flags as add_cache_flags
+from gateway.evaluation.cache.inputs import read_plan as read_cache_plan
+from gateway.evaluation.flags import add_data_flags, read_plan
+from gateway.evaluation.flags import add_flags as add_evaluation_flags
+from gateway.evaluation.guardrails.inputs import add_flags as add_guardrail_flags
+from gateway.evaluation.guardrails.inputs import read_plan as read_guardrail_plan
+from gateway.evaluation.route.flags import add_flags as add_route_flags
+from gateway.evaluation.router.inputs import add_flags as add_router_eval_flags
+from gateway.evaluation.router.inputs import read_plan as read_router_plan
 from gateway.log import configure_logging, hide, without_hidden
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
@@ -416,7 +416,7 @@ def _chat(options: argparse.Namespace) -> int:
 def _eval_models(options: argparse.Namespace) -> int:
     plan = read_plan(options)
     with _eval_packages():
-        from gateway.cli.evaluation.command import evaluate_models
+        from gateway.evaluation.command import evaluate_models
     return evaluate_models(plan)
 
 
@@ -436,28 +436,28 @@ def _router_train(options: argparse.Namespace) -> int:
 def _eval_cache(options: argparse.Namespace) -> int:
     plan = read_cache_plan(options)
     with _eval_packages():
-        from gateway.cli.evaluation.cache.command import evaluate_cache
+        from gateway.evaluation.cache.command import evaluate_cache
     return evaluate_cache(plan)
 
 
 def _eval_route(options: argparse.Namespace) -> int:
     plan = read_plan(options)
     with _eval_packages():
-        from gateway.cli.evaluation.route.command import evaluate_route
+        from gateway.evaluation.route.command import evaluate_route
     return evaluate_route(plan, options)
 
 
 def _eval_router(options: argparse.Namespace) -> int:
     plan = read_router_plan(options)
     with _eval_packages():
-        from gateway.cli.evaluation.router.command import evaluate_router
+        from gateway.evaluation.router.command import evaluate_router
     return evaluate_router(plan)
 
 
 def _eval_guardrails(options: argparse.Namespace) -> int:
     plan = read_guardrail_plan(options)
     with _eval_packages():
-        from gateway.cli.evaluation.guardrails.command import evaluate_guardrails
+        from gateway.evaluation.guardrails.command import evaluate_guardrails
     return evaluate_guardrails(plan)
 
 

@@ -54,7 +54,7 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
         raise SettingsError(f"{len(used)} outcomes are too few; at least {MIN_OUTCOMES} are needed")
     vectors = None
     if options.form == "blend":
-        from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
+        from gateway.evaluation.vectors import embed_all  # needs an optional package
 
         encoder = chosen_encoder(options)
         prompts = [each.prompt for each in used]
@@ -109,7 +109,7 @@ def _own(options: argparse.Namespace) -> list[Outcome]:
 
 
 def _train_domains(options: argparse.Namespace, out: TextIO) -> int:
-    from gateway.cli.evaluation.vectors import embed_all  # needs an optional package
+    from gateway.evaluation.vectors import embed_all  # needs an optional package
 
     try:
         outcomes = read_outcomes(options.data)

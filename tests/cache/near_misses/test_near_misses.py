@@ -8,7 +8,7 @@ import pytest
 
 from backend.encoder.corpus import vectors_by_text
 from cache.verify import Verifier
-from gateway.cli.evaluation.cache.judging import Judge, is_stopped
+from gateway.evaluation.cache.judging import Judge, is_stopped
 from tests.cache.near_misses import Generator, Pair
 
 COUNT = 25

@@ -1,0 +1,171 @@
+"""`penstock eval models`: runs an evaluation and reports it; the exit code tells whether it is complete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gateway.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
+from gateway.evaluation.files import check_plot, write_file
+from gateway.evaluation.flags import Plan
+from gateway.evaluation.own.judge import Judge
+from gateway.evaluation.plot import PlotError, save_plot
+from gateway.evaluation.questions import Question, draw_questions
+from gateway.evaluation.report import accuracy, as_document, show
+from gateway.evaluation.runner import Run, Runner
+from gateway.evaluation.subjects import check_judge, choose_subjects
+from gateway.settings import SettingsError
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def evaluate_models(plan: Plan) -> int:
+    """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
+    if plan.plot_path is not None:
+        check_plot(plan.plot_path)
+    questions: Sequence[Question] = (
+        draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
+        if plan.data is None
+        else plan.data.questions
+    )
+    if not questions:
+        raise SettingsError("no question is left: none of --families has any of --tiers")
+    runs: list[Run] = []
+    began = datetime.now(UTC)
+    is_interrupted = False
+    try:
+        asyncio.run(_evaluate(plan, questions, runs))
+    except (KeyboardInterrupt, asyncio.CancelledError):  # partial results are shown
+        is_interrupted = True
+    except RequestFailed as error:
+        sys.stderr.write(f"penstock: {with_remedy(error)}\n")
+        return EXIT_FAILED
+    is_complete = not is_interrupted and all(run.is_complete for run in runs)
+    state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
+    is_written = _write_json(plan, runs, state)  # first: the most important output
+    show(Console(), runs)
+    is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
+    if is_interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
+
+
+async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) -> None:
+    _stop_at_sigterm()
+    client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
+    try:
+        listed = await _listing(client, plan)
+        subjects = choose_subjects(plan, listed)
+        check_judge(plan, listed)
+        judge = Judge(client, plan.judge, plan.max_tokens) if plan.judge else None
+        runner = Runner(client, plan.concurrency, plan.max_tokens, judge=judge)
+        with _progress() as progress:
+            for subject in subjects:
+                runs.append(Run(subject, len(questions)))
+                await runner.run(runs[-1], questions, _advance(progress, runs[-1]))
+    finally:
+        await client.close()
+
+
+def _stop_at_sigterm() -> None:
+    """Let SIGTERM, which job schedulers send, cancel this task as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    if threading.current_thread() is threading.main_thread():  # other threads receive no signals
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:
+    try:
+        return await client.models()
+    except RequestFailed as error:
+        # Some servers have no such list; it is not needed when the flags name models and prices.
+        if plan.models and error.status in {404, 405, 501}:
+            return []
+        raise
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def _advance(progress: Progress, run: Run) -> Callable[[], None]:
+    """Add a progress bar for the run; returns a function that advances it."""
+    task = progress.add_task(run.subject.label, total=run.num_questions, state="")
+
+    def advance() -> None:
+        share, failed = accuracy(run.verdicts), run.verdicts["failed"]
+        state = [f"{100 * share:.0f} % right"] if share is not None else []
+        state += [f"{failed} failed"] if failed else []
+        progress.update(task, advance=1, state=", ".join(state))
+
+    return advance
+
+
+def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
+    """False when the file could not be written; prints the reason."""
+    if plan.json_path is None:
+        return True
+    conditions = {
+        "url": plan.base_url,
+        **_source(plan),
+        "max_tokens": plan.max_tokens,
+        "concurrency": plan.concurrency,
+        **state,
+    }
+    text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
+    try:
+        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
+        write_file(plan.json_path, f"{text}\n".encode(errors="backslashreplace"))
+    except OSError as error:
+        sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
+        return False
+    return True
+
+
+def _source(plan: Plan) -> dict[str, Any]:
+    """What the questions are."""
+    if plan.data is not None:
+        return {"data": plan.data.files, "data_sha256": plan.data.sha256, "judge": plan.judge or None}
+    return {
+        "split": "test",
+        "families": plan.families,
+        "tiers": plan.tiers,
+        "limit_per_cell": plan.limit,
+        "seed": plan.seed,
+    }
+
+
+def _plot(path: Path, runs: Sequence[Run]) -> bool:
+    """False when nothing could be drawn; prints the reason."""
+    try:
+        left_out = save_plot(runs, path)
+    except PlotError as error:
+        sys.stderr.write(f"penstock: {error}\n")
+        return False
+    except OSError as error:
+        sys.stderr.write(f"penstock: --plot {str(path)!r} cannot be written: {error.strerror}\n")
+        return False
+    if left_out:
+        sys.stderr.write(f"penstock: not in the plot, because their cost is unknown: {', '.join(left_out)}\n")
+    return True

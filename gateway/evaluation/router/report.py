@@ -1,0 +1,101 @@
+"""The results of `penstock eval router`: tables and a plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gateway.evaluation.figures import legend_below, save_figure, wrapped
+
+Document = dict[str, Any]
+
+
+def show(console: Console, document: Document) -> None:
+    """Print the tables."""
+    console.print(_routing_table(document), _models_table(document["models"]))
+    if document["flips"]:
+        console.print(_flips_table(document["flips"]))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _routing_table(document: Document) -> Table:
+    title = (
+        f"Estimate: {document['estimate']}; scores in %, APGR (random 0.5; oracle's in brackets),\n"
+        "strong calls in % for 95 and 99 % of the strong score (at random in brackets)"
+    )
+    table = _table(title, "source", "n", "weak", "strong", "oracle", "AUC", "APGR", "95 %", "99 %")
+    table.columns[0].overflow = "fold"
+    for each in document["results"]:
+        shares = (
+            f"{_percent(each[f'strong_share_{part}'])} ({_percent(each[f'random_share_{part}'])})"
+            for part in (95, 99)
+        )
+        table.add_row(
+            f"{each['source']}, {each['kind']}",
+            str(each["num_questions"]),
+            *(_percent(each[name]) for name in ("weak", "strong", "oracle")),
+            f"{each['auc']:.3f}",
+            f"{each['apgr']:.3f} ({each['oracle_apgr']:.2f})",
+            *shares,
+        )
+    return table
+
+
+def _models_table(models: Document) -> Table:
+    table = _table("Always one model, by mean score", "source and model", "score %", "USD per 1,000")
+    for source, found in models.items():
+        for name, each in sorted(found.items(), key=lambda item: item[1]["score"]):
+            cost = each["usd_per_1000"]
+            table.add_row(
+                f"{source}: {name}", _percent(each["score"]), "–" if cost is None else f"{cost:.4f}"
+            )
+    return table
+
+
+def _flips_table(robustness: Document) -> Table:
+    names = list(next(iter(robustness.values())))
+    table = _table("Decisions at the median that a change of the text flips, %", "source", *names)
+    for source, found in robustness.items():
+        table.add_row(source, *(_percent(found[name]) for name in names))
+    return table
+
+
+PANELS_IN_A_ROW = 3
+DRAWN_KINDS = ("shipped", "in domain", "trained elsewhere")
+
+
+def save_plot(document: Document, path: Path) -> None:
+    """Mean score over the share of strong calls, a panel per source, beside random."""
+    from matplotlib.figure import Figure
+
+    found = [each for each in document["results"] if each["kind"] in DRAWN_KINDS]
+    columns = min(PANELS_IN_A_ROW, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.6), layout="constrained")
+    shares = np.linspace(0, 100, 21)
+    for number, each in enumerate(found, 1):
+        axes = figure.add_subplot(rows, columns, number)
+        curve = 100 * np.array(each["curve"])
+        axes.plot(shares, curve, color="#0072b2", label="estimate")
+        axes.plot([0, 100], curve[[0, -1]], "--", color="#777777", label="random")
+        axes.axhline(100 * each["oracle"], color="#009e73", linewidth=1, label="oracle")
+        axes.set_title(wrapped(f"{each['source']}: APGR {each['apgr']:.2f}", 44), fontsize="medium")
+        axes.set_xlabel(wrapped(f"calls of {each['strong']}, %", 44), fontsize="small")
+        axes.set_ylabel("mean score, %")
+        axes.grid(alpha=0.3)
+    legend_below(figure, num_columns=3)
+    save_figure(figure, path)
