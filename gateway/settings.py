@@ -60,9 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     workers: int = 1
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
-    key_tenants: dict[
-        str, str
-    ] = {}  # of keys that the policies give to a named tenant, `key-XXXXXXXX` → name
+    key_tenants: dict[str, str] = {}  # `key-XXXXXXXX` → name, of keys that policies give to a named tenant
     replica_redis_url: str = ""  # of the policies' section `replicas`
     replica_prefix: str = ""
     max_body_bytes: int = 16 * 1024 * 1024
@@ -144,7 +142,7 @@ def _database_url(text: str) -> str:
     return text
 
 
-_VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
+VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_HOST": ("host", str),
     "PENSTOCK_PORT": ("port", _port),
     "PENSTOCK_WORKERS": ("workers", _positive_int),
@@ -165,8 +163,9 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DECISION_LOG": ("decision_log", str),
     "PENSTOCK_DECISION_LOG_MAX_BYTES": ("decision_log_max_bytes", _count),
 }
+"""The field of Settings or its parts, and what reads the text."""
 _PREFIX = "PENSTOCK_"
-_OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}
+OTHER_VARIABLES = {"PENSTOCK_POLICIES", "PENSTOCK_REDIS_URL", "PENSTOCK_URL"}
 _SECRET_VARIABLES = {"PENSTOCK_API_KEYS", "PENSTOCK_DATABASE_URL"}
 
 
@@ -178,7 +177,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str] | Non
     environment = os.environ if environment is None else environment
     _refuse_unknown(environment)
     values: dict[str, Any] = {}
-    for variable, (field, convert) in _VARIABLES.items():
+    for variable, (field, convert) in VARIABLES.items():
         text = environment.get(variable, "")
         if text and not _is_service_link(variable, text):
             values[field] = _convert(variable, text, convert)
@@ -216,7 +215,7 @@ def _convert(variable: str, text: str, convert: Callable[[str], object]) -> obje
 
 
 def _refuse_unknown(environment: Mapping[str, str]) -> None:
-    known = {*_VARIABLES, *_OTHER_VARIABLES}
+    known = {*VARIABLES, *OTHER_VARIABLES}
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known and not _is_service_link(name, environment[name]):
             raise SettingsError(f"unknown variable {name}{_nearest(name, known)}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from gateway import settings
-
 
 def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
     """Declare `--url` and `--api-key`."""
@@ -15,6 +13,8 @@ def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
 
 def gateway_of(options: argparse.Namespace) -> tuple[str, str]:
     """The URL and the key, "" for none. Raises SettingsError."""
+    from gateway import settings  # here: slow to import
+
     url = options.url or settings.default_url()
     settings.gateway_url(url)
     return url, settings.client_key(options.api_key)

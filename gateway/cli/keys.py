@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import secrets
 import sys
@@ -14,25 +13,6 @@ from gateway.auth import tenant_id
 from gateway.settings import SettingsError
 
 _KEY_BYTES = 24
-DESCRIPTION = """
-A key that the policies give to no tenant is one of its own, named `key-` and the first 8 hex digits of the
-key's SHA-256: so it is written in `tenants`, `admin.principals` and `operators`, in traces and in decision
-logs. The id tells nothing about the key.
-"""
-
-
-def add_keys(keys: argparse.ArgumentParser) -> None:
-    """Declare the actions."""
-    keys.description = DESCRIPTION
-    actions = keys.add_subparsers(title="actions", required=True, metavar="ACTION")
-    ids = actions.add_parser("id", help="print the id of each key")
-    ids.description = "A key is never an argument, which `ps` would show."
-    ids.add_argument(
-        "--stdin", action="store_true", help="one key a line; default: $PENSTOCK_API_KEYS, else ask for one"
-    )
-    ids.set_defaults(run=lambda options: print_ids(_given(from_stdin=options.stdin), sys.stdout))
-    new = actions.add_parser("new", help="make a random key, and print it with its id")
-    new.set_defaults(run=lambda _: print_new(sys.stdout))
 
 
 def print_ids(keys: Sequence[str], out: TextIO) -> int:
@@ -53,7 +33,8 @@ def new_key() -> str:
     return f"sk-{secrets.token_urlsafe(_KEY_BYTES)}"
 
 
-def _given(*, from_stdin: bool) -> Sequence[str]:
+def given_keys(*, from_stdin: bool) -> Sequence[str]:
+    """The keys of stdin, else of $PENSTOCK_API_KEYS, else one that is asked for. Raises SettingsError."""
     if from_stdin:
         keys = [line.strip() for line in sys.stdin if line.strip()]
     elif not (keys := [*settings.client_keys()]) and sys.stdin.isatty():

@@ -86,7 +86,7 @@ def _line(check: str, head: str, scores: dict[str, Score], limit: float) -> str:
 def _profile(folder: Path | None, name: str | None) -> GuardrailProfile:
     if folder is None:
         if name is not None:
-            raise SettingsError(f"--profile {name!r} needs --policies DIR, which defines it")
+            raise SettingsError(f"--profile {name!r} needs the policy folder DIR that defines it")
         return STRICT
     section = load_policies(folder).guardrails
     if section.classifier is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from importlib import metadata
 
 DISTRIBUTION = "penstock"
 
@@ -20,6 +19,8 @@ class _ShowVersion(argparse.Action):
     """Reads the distribution's metadata only when asked: other commands start without it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # here: slow to import
+
         try:
             version = metadata.version(DISTRIBUTION)
         except metadata.PackageNotFoundError:

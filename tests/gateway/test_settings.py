@@ -51,7 +51,7 @@ def test_the_readme_has_the_defaults() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (\d+) \|", readme, re.MULTILINE))
     limits = {"PENSTOCK_MAX_BODY_BYTES", "PENSTOCK_MAX_HEAD_BYTES", "PENSTOCK_MAX_HEADERS"}
-    assert set(rows) == limits | {name for name in settings._VARIABLES if name.endswith("_TIMEOUT_S")}
+    assert set(rows) == limits | {name for name in settings.VARIABLES if name.endswith("_TIMEOUT_S")}
     assert read_settings({}, rows) == Settings()
 
 

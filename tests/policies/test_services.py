@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from gateway.cli.main import with_flag_models
+from gateway.cli.flag_models import with_flag_models
 from policies.document import Policies
 from policies.errors import PolicyError
 from policies.load import load_policies

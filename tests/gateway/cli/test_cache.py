@@ -50,13 +50,13 @@ def test_earlier_turns_decide_whether_a_turn_is_compared(capsys: pytest.CaptureF
 def test_the_policies_choose_the_encoder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policies = tmp_path / "p.yaml"
     policies.write_text("models: {a: {engine: {checkpoint: 'builtin:pico-small'}}}\n")
-    assert main(["cache", "explain", "a", "b", "--policies", str(tmp_path)]) == 2
+    assert main(["cache", "explain", "a", "b", str(tmp_path)]) == 2
     assert "no model with a section `encoder`" in capsys.readouterr().err
     policies.write_text(
         "cache: {max_error_rate: 0.05, ttl_s: 60}\n"
         "models: {e: {encoder: {checkpoint: 'builtin:all-minilm-l6-v2', prompt: 'query: '}}}\n"
     )
-    assert main(["cache", "explain", "a", "b", "--policies", str(tmp_path)]) in (0, 2)
+    assert main(["cache", "explain", "a", "b", str(tmp_path)]) in (0, 2)
     said = capsys.readouterr()
     assert "trained with the encoder" in said.err or "60 s at most" in said.out
 

@@ -42,14 +42,14 @@ def folder(tmp_path: Path) -> Path:
 def test_explanations(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], lines: list[str]
 ) -> None:
-    assert main(["explain", "--policies", str(folder), *arguments]) == 0
+    assert main(["explain", str(folder), *arguments]) == 0
     found = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line not in found] == []
 
 
 def test_a_body_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "body.json").write_text(CHAT)
-    assert main(["explain", "--policies", str(folder), "-d", f"@{folder}/body.json"]) == 0
+    assert main(["explain", str(folder), "-d", f"@{folder}/body.json"]) == 0
     assert "model    small" in capsys.readouterr().out
 
 
@@ -64,7 +64,7 @@ def test_a_body_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_errors(folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(["explain", "--policies", str(folder), *arguments]) == 2
+    assert main(["explain", str(folder), *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

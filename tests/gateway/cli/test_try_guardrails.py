@@ -41,7 +41,7 @@ def test_a_language_that_no_check_reads(capsys: pytest.CaptureFixture[str], tmp_
 
 def test_profiles_of_policies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "policies.yaml").write_text(POLICIES)
-    given = ["Write to bob@example.com", "--policies", str(tmp_path)]
+    given = ["Write to bob@example.com", str(tmp_path)]
     assert tried(capsys, *given)[1:] == ["personal_data  email: 1 found"]
     heads = [line.split()[1] for line in tried(capsys, *given, "--profile", "loose", "--segment", "tool")[1:]]
     assert heads == ["indirect:", "violence:"]
@@ -50,8 +50,8 @@ def test_profiles_of_policies(capsys: pytest.CaptureFixture[str], tmp_path: Path
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--profile", "strict"], "--profile 'strict' needs --policies DIR"),
-        (["--policies", "DIR", "--profile", "strict"], "is no profile of"),
+        (["--profile", "strict"], "--profile 'strict' needs the policy folder"),
+        (["DIR", "--profile", "strict"], "is no profile of"),
     ],
 )
 def test_profiles_that_do_not_exist(

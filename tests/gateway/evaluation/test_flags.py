@@ -14,7 +14,7 @@ from gateway.evaluation.price import TokenPrice
 
 
 def plan(*flags: str) -> Plan:
-    return read_plan(cli._parser().parse_args(["eval", "models", *flags]))
+    return read_plan(cli.parse(["eval", "models", *flags]))
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ OURS = [
 
 
 def subjects(listed: list[dict[str, Any]], *flags: str) -> list[tuple[str, str, str]]:
-    plan = read_plan(cli._parser().parse_args(["eval", "models", *flags]))
+    plan = read_plan(cli.parse(["eval", "models", *flags]))
     models = msgspec.json.decode(json.dumps(listed), type=list[ListedModel])
     return [
         (each.model, each.effort, f"{each.price.prompt_usd:f}" if each.price else "")

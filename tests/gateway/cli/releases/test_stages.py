@@ -47,7 +47,7 @@ def evaluate(folder: Path, accuracy: float, *, is_complete: bool = True) -> None
 
 
 def run(folder: Path, action: str, *name: str) -> int:
-    return main(["models", action, *name, "--policies", str(folder)])
+    return main(["models", action, *name, str(folder)])
 
 
 def stages(folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The flags of `penstock init`."""
+"""`penstock init`: writes a first policy folder, from questions or flags."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ name the variable that holds theirs, tenants the ids of theirs.
 """
 
 
-def add_init(init: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    init = commands.add_parser("init", help="write a first policy folder, from questions or flags")
     init.description = DESCRIPTION
-    add = init.add_argument
-    add(
+    init.set_defaults(run=run)
+    arg = init.add_argument
+    arg(
         "folder", type=Path, nargs="?", default=Path("my-policies"), metavar="DIR", help="default my-policies"
     )
-    add(
+    arg(
         "--embedded",
         action=argparse.BooleanOptionalAction,
         help="serve pico-small and pico-large; default: only without other models",
     )
-    add(
+    arg(
         "--model",
         action="append",
         default=[],
         metavar="NAME=CHECKPOINT_DIR",
         help="run this checkpoint; may be repeated",
     )
-    add(
+    arg(
         "--upstream",
         action="append",
         default=[],
         metavar="NAME=BASE_URL[#MODEL]",
         help="a model of an API, as for `serve`; may be repeated",
     )
-    add(
+    arg(
         "--key-env",
         action="append",
         default=[],
         metavar="UPSTREAM=VARIABLE",
         help="the variable that holds its key; default: by the service's or model's name; empty: none",
     )
-    add(
+    arg(
         "--tenant",
         action="append",
         default=[],
@@ -54,19 +56,19 @@ def add_init(init: argparse.ArgumentParser) -> None:
         help="who may call; without the id of a key (`penstock keys id`) a key is made and shown once; "
         "may be repeated; default: this machine, without keys",
     )
-    add(
+    arg(
         "--cache", choices=("none", "exact", "semantic"), help="which answers are served again, default exact"
     )
-    add(
+    arg(
         "--guardrails",
         choices=("none", "mask", "strict"),
         help="mask: personal data; strict: also refuse attacks and flag harm; default mask",
     )
-    add("-y", "--yes", action="store_true", help="ask nothing, take the defaults")
-    init.set_defaults(run=_init)
+    arg("-y", "--yes", action="store_true", help="ask nothing, take the defaults")
 
 
-def _init(options: argparse.Namespace) -> int:
-    from gateway.cli.init.command import init  # here: its imports would slow down the other commands
+def run(options: argparse.Namespace) -> int:
+    """Ask or read the flags, and write the folder. Raises SettingsError."""
+    from gateway.cli.init.command import init
 
     return init(options, sys.stdout)

@@ -1,0 +1,106 @@
+"""What `serve` and `batch` check and read before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from backend.errors import CheckpointError
+from backend.server.engine_check import check_files, check_model
+from gateway import settings
+from gateway.checkpoints import checkpoint_folder
+from gateway.cli.flag_models import with_flag_models
+from gateway.cli.read_policies import PolicyReader
+from gateway.log import configure_logging, hide
+from gateway.processes.reload import Load
+from gateway.providers.upstream.tls import tls_context
+from gateway.settings import Settings, SettingsError
+from policies.document import Policies
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to serve; `load` reads policies and settings again."""
+
+    folder: Path
+    settings: Settings
+    policies: Policies
+    load: Load
+
+
+def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
+    """Read the settings and the policies. Raises SettingsError, PolicyError or CheckpointError."""
+    configure_logging()
+    folder = options.policies or settings.default_policies()
+    chosen = settings.read_settings(flags)
+    hide(chosen.secrets)
+    check_settings(chosen)
+    if options.only:
+        _check_only(options, folder)
+
+    def complete(policies: Policies) -> tuple[Policies, Settings]:
+        if options.only:
+            policies = msgspec.structs.replace(policies, models={}, routes={})
+        policies = with_flag_models(policies, options.model, options.upstream)
+        check_checkpoints(policies, options.model)
+        check_ca_bundles(policies)
+        return policies, settings.with_policies(chosen, policies)
+
+    reader = PolicyReader(folder, complete)
+    policies, complete_settings = reader.first()
+    return Start(folder, complete_settings, policies, reader.again)
+
+
+def _check_only(options: argparse.Namespace, folder: Path) -> None:
+    if not (options.model or options.upstream):
+        raise SettingsError("--only leaves no model: add --model NAME=FOLDER or --upstream NAME=BASE_URL")
+    if folder != settings.DEFAULT_POLICIES:
+        raise SettingsError(
+            f"--only is for a start without policies, and {str(folder)!r} lists the models that it serves"
+        )
+
+
+def check_settings(chosen: Settings) -> None:
+    """Raise SettingsError for values out of range, and for a public address without an API key."""
+    if not 0 <= chosen.port <= 65535:
+        raise SettingsError(f"--port {chosen.port} is not a port; use 0 to 65535")
+    if chosen.workers < 1:
+        raise SettingsError(f"--workers {chosen.workers} is too few; use 1 or more")
+    if chosen.drain_timeout_s <= 0:
+        raise SettingsError(f"--drain-timeout {chosen.drain_timeout_s:g} must be more than 0 seconds")
+    if not all(key and key.isascii() and key.isprintable() for key in chosen.api_keys):
+        raise SettingsError("an API key is empty or holds characters that an HTTP header cannot carry")
+    if not chosen.api_keys and not settings.is_loopback(chosen.host):
+        raise SettingsError(
+            f"--host {chosen.host} can be reached from other machines, and no API key is configured: "
+            "add --api-key KEY (or set PENSTOCK_API_KEYS), or leave --host at 127.0.0.1"
+        )
+
+
+def check_checkpoints(policies: Policies, models: Sequence[str]) -> None:
+    """Raise CheckpointError for a checkpoint that no engine can serve; `models` are `--model` flags."""
+    flagged = {text.partition("=")[0] for text in models}
+    for name, entry in policies.models.items():
+        if entry.engine is None:
+            continue
+        try:
+            folder = checkpoint_folder(entry.engine.checkpoint)
+            check_model(folder)
+            check_files(folder)
+        except CheckpointError as error:
+            where = f"--model {name}" if name in flagged else f"models.{name}.engine.checkpoint"
+            raise CheckpointError(f"{where}: {error}") from None
+
+
+def check_ca_bundles(policies: Policies) -> None:
+    """Raise SettingsError for a CA bundle that cannot be read, before any worker starts."""
+    for name, entry in policies.models.items():
+        if entry.upstream is not None and entry.upstream.ca_bundle:
+            try:
+                tls_context(entry.upstream.ca_bundle)
+            except SettingsError as error:
+                raise SettingsError(f"models.{name}.upstream.ca_bundle: {error}") from None
