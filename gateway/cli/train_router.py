@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from backend.encoder.chosen import chosen_encoder
 from gateway.cli.decision_records import read_log
+from gateway.evaluation.encoder_flags import read_threads
+from gateway.evaluation.outputs import check_path
 from gateway.settings import SettingsError
 from router.estimate.train import (
     OWN_WEIGHT,
@@ -35,6 +37,7 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
     """Fit and write; returns the exit code. Raises SettingsError."""
     if options.out.suffix != ".safetensors":
         raise SettingsError(f"--out {str(options.out)!r} must end with .safetensors")
+    check_path("--out", options.out)
     if options.form == "domains":
         return _train_domains(options, out)
     try:
@@ -58,7 +61,7 @@ def train(options: argparse.Namespace, out: TextIO) -> int:
 
         encoder = chosen_encoder(options)
         prompts = [each.prompt for each in used]
-        vectors = embed_all(prompts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
+        vectors = embed_all(prompts, read_threads(options), is_int8=True, skip_long=True, encoder=encoder)
     numbers = {id(each) for each in own}
     labelled = np.flatnonzero([id(each) in numbers for each in used]) if own and options.data else None
     tensors = fit(Features.of(used, vectors), gains, *_of_cascade(used, pairs), own=labelled)
@@ -123,7 +126,7 @@ def _train_domains(options: argparse.Namespace, out: TextIO) -> int:
     ]
     texts = [text for text, *_ in (*labelled, *sentences)]
     encoder = chosen_encoder(options)
-    vectors = embed_all(texts, options.threads, is_int8=True, skip_long=True, encoder=encoder)
+    vectors = embed_all(texts, read_threads(options), is_int8=True, skip_long=True, encoder=encoder)
     used = [each for each in labelled if each[0] in vectors]
     if len(used) < MIN_OUTCOMES:
         raise SettingsError(f"{len(used)} outcomes of known tasks are too few; {MIN_OUTCOMES} are needed")
@@ -155,4 +158,7 @@ def _pairs(options: argparse.Namespace, outcomes: Sequence[Outcome]) -> dict[str
     order = order_by_score(outcomes)
     if len(order) < 2 and not (options.weak and options.strong):
         raise SettingsError("the outcomes need the scores of two models")
-    return {"": (options.weak or order[0], options.strong or order[-1])}
+    weak, strong = options.weak or order[0], options.strong or order[-1]
+    if weak == strong:
+        raise SettingsError(f"--weak and --strong are both {weak!r}; name two models")
+    return {"": (weak, strong)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 import threading
@@ -16,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gateway.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
-from gateway.evaluation.files import check_plot, write_file
 from gateway.evaluation.flags import Plan
 from gateway.evaluation.own.judge import Judge
 from gateway.evaluation.plot import PlotError, save_plot
@@ -32,8 +30,6 @@ EXIT_INTERRUPTED = 130
 
 def evaluate_models(plan: Plan) -> int:
     """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
-    if plan.plot_path is not None:
-        check_plot(plan.plot_path)
     questions: Sequence[Question] = (
         draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
         if plan.data is None
@@ -53,12 +49,11 @@ def evaluate_models(plan: Plan) -> int:
         return EXIT_FAILED
     is_complete = not is_interrupted and all(run.is_complete for run in runs)
     state = {"began": began.isoformat(timespec="seconds"), "is_complete": is_complete}
-    is_written = _write_json(plan, runs, state)  # first: the most important output
+    is_written = _write(plan, runs, state)  # first: the most important output
     show(Console(), runs)
-    is_drawn = plan.plot_path is None or _plot(plan.plot_path, runs)
     if is_interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED if not (is_written and is_drawn) or any(run.verdicts["failed"] for run in runs) else 0
+    return EXIT_FAILED if not is_written or any(run.verdicts["failed"] for run in runs) else 0
 
 
 async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) -> None:
@@ -122,10 +117,8 @@ def _advance(progress: Progress, run: Run) -> Callable[[], None]:
     return advance
 
 
-def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
-    """False when the file could not be written; prints the reason."""
-    if plan.json_path is None:
-        return True
+def _write(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
+    """False when a file could not be written, or nothing could be drawn; the reason is on stderr."""
     conditions = {
         "url": plan.base_url,
         **_source(plan),
@@ -133,14 +126,17 @@ def _write_json(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
         "concurrency": plan.concurrency,
         **state,
     }
-    text = json.dumps(as_document(runs, conditions), indent=1, ensure_ascii=False)
+
+    def draw(path: Path) -> None:
+        if left_out := save_plot(runs, path):
+            told = f"not in the plot, because their cost is unknown: {', '.join(left_out)}"
+            sys.stderr.write(f"penstock: {told}\n")
+
     try:
-        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
-        write_file(plan.json_path, f"{text}\n".encode(errors="backslashreplace"))
-    except OSError as error:
-        sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
+        return plan.outputs.write(as_document(runs, conditions), draw)
+    except PlotError as error:
+        sys.stderr.write(f"penstock: {error}\n")
         return False
-    return True
 
 
 def _source(plan: Plan) -> dict[str, Any]:
@@ -154,18 +150,3 @@ def _source(plan: Plan) -> dict[str, Any]:
         "limit_per_cell": plan.limit,
         "seed": plan.seed,
     }
-
-
-def _plot(path: Path, runs: Sequence[Run]) -> bool:
-    """False when nothing could be drawn; prints the reason."""
-    try:
-        left_out = save_plot(runs, path)
-    except PlotError as error:
-        sys.stderr.write(f"penstock: {error}\n")
-        return False
-    except OSError as error:
-        sys.stderr.write(f"penstock: --plot {str(path)!r} cannot be written: {error.strerror}\n")
-        return False
-    if left_out:
-        sys.stderr.write(f"penstock: not in the plot, because their cost is unknown: {', '.join(left_out)}\n")
-    return True

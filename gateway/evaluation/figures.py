@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.evaluation.files import write_file
+from gateway.evaluation.outputs import write_file
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

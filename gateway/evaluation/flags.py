@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import settings
+from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
 from gateway.evaluation.own.graders import GRADERS
 from gateway.evaluation.own.rows import OwnData, read_data
 from gateway.evaluation.price import TokenPrice
@@ -56,8 +57,7 @@ class Plan:
     max_tokens: int
     concurrency: int
     timeout_s: float
-    json_path: Path | None
-    plot_path: Path | None
+    outputs: Outputs = Outputs()
     data: OwnData | None = None  # in place of the embedded questions
     judge: str = ""  # the model that grades, of own questions
 
@@ -125,8 +125,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL=IN,OUT",
         help="USD per million input and output tokens; default: the prices that the server lists",
     )
-    add("--json", type=Path, metavar="FILE", help="write all results there, each answer included")
-    add("--plot", type=Path, metavar="FILE", help="draw quality against cost: FILE.svg or FILE.png")
+    add_output_flags(parser, "all results there, each answer included", "quality against cost")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:
@@ -143,10 +142,6 @@ def read_plan(options: argparse.Namespace) -> Plan:
             raise SettingsError(f"{flag} {value} must be {least} or more")
     if not options.timeout > 0:
         raise SettingsError(f"--timeout {options.timeout:g} must be more than 0 seconds")
-    if options.json is not None and not options.json.parent.is_dir():
-        raise SettingsError(f"--json {str(options.json)!r}: there is no folder {str(options.json.parent)!r}")
-    if options.json is not None and options.json.is_dir():
-        raise SettingsError(f"--json {str(options.json)!r} is a folder; name a file in it")
     return Plan(
         base_url=base_url,
         api_key=_api_key(options, base_url),
@@ -161,8 +156,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         max_tokens=options.max_tokens,
         concurrency=options.concurrency,
         timeout_s=options.timeout,
-        json_path=options.json,
-        plot_path=options.plot,
+        outputs=read_outputs(options),
         data=_own_data(options),
         judge=options.judge or "",
     )

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,7 @@ from rich.text import Text
 from backend.classifiers.measures import wilson
 from gateway.evaluation.own.rows import OwnQuestion
 from gateway.evaluation.runner import Outcome, Run, Verdict, sum_tokens
+from gateway.evaluation.tables import new_table
 
 REASONS_SHOWN = 20
 MANY_QUESTIONS = 1000  # the unit in which costs are reported
@@ -90,12 +90,8 @@ def accuracy_table(run: Run) -> Table:
     """Percent of right answers per family and tier."""
     cells = count_cells(run.outcomes)
     tiers = sorted({tier for _, tier in cells})
-    table = Table(
-        title=f"{run.subject.label}: percent of right answers", title_justify="left", box=SIMPLE_HEAD
-    )
-    table.add_column("family")
-    for heading in (*(f"tier {tier}" for tier in tiers), "all"):
-        table.add_column(heading, justify="right")
+    title = f"{run.subject.label}: percent of right answers"
+    table = new_table(title, "family", *(f"tier {tier}" for tier in tiers), "all", is_plain=True)
     for family in dict.fromkeys(name for name, _ in cells):
         found = [cells.get((family, tier), Counter()) for tier in tiers]
         table.add_row(family, *map(_percent, found), _percent(sum(found, Counter())))
@@ -122,18 +118,17 @@ def is_own(run: Run) -> bool:
 def groups_table(run: Run) -> Table:
     """Percent of right answers of each group of own questions, with intervals."""
     title = f"{run.subject.label}: percent of right answers"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("group", overflow="fold")
-    for heading in ("questions", "right", "wrong", "failed", "right, %", "95 % interval"):
-        table.add_column(heading, justify="right")
+    numbers = ("questions", "right", "wrong", "failed", "right, %", "95 % interval")
+    table = new_table(title, "group", *numbers, is_plain=True)
+    table.columns[0].overflow = "fold"
     found: dict[str, Counter[Verdict]] = {}
     for outcome in run.outcomes:
         found.setdefault(outcome.question.family, Counter())[outcome.verdict] += 1
     for name, counts in [*found.items(), ("all", run.verdicts)]:
         if name == "all":
             table.add_section()
-        numbers = (counts.total(), counts["right"], counts["wrong"], counts["failed"])
-        table.add_row(Text(name), *map(str, numbers), _percent(counts), _interval(counts))
+        found_numbers = (counts.total(), counts["right"], counts["wrong"], counts["failed"])
+        table.add_row(Text(name), *map(str, found_numbers), _percent(counts), _interval(counts))
     return table
 
 
@@ -152,9 +147,11 @@ def reasons_table(run: Run) -> Table | Text:
     found = count_reasons(run)
     if not found:
         return Text("")
-    table = Table(title=f"{run.subject.label}: why answers are wrong", title_justify="left", box=SIMPLE_HEAD)
-    for heading in ("grader", "reason", "answers"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "answers" else "left")
+    title = f"{run.subject.label}: why answers are wrong"
+    table = new_table(title, "grader", "reason", "answers", is_plain=True)
+    table.columns[1].justify = "left"
+    for column in table.columns:
+        column.overflow = "fold"
     for (grader, reason), count in [*found.items()][:REASONS_SHOWN]:
         table.add_row(grader, Text(reason), str(count))
     return table
@@ -167,10 +164,8 @@ def _interval(verdicts: Counter[Verdict]) -> str:
 
 def summary_table(runs: Sequence[Run]) -> Table:
     """Tokens, time and cost: one column per run."""
-    table = Table(title="what it took", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
-    for run in runs:
-        table.add_column(run.subject.label, justify="right")
+    table = new_table("what it took", "", *(run.subject.label for run in runs), is_plain=True)
+    table.columns[0].no_wrap = True
     columns = [dict(_summary(run)) for run in runs]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))

@@ -24,7 +24,7 @@ def add(commands: argparse._SubParsersAction[LateParser]) -> None:
 
 
 def _declare(train: argparse.ArgumentParser) -> None:
-    from backend.encoder.chosen import add_encoder_flags
+    from gateway.evaluation.encoder_flags import add_encoder_flags
 
     train.description = DESCRIPTION
     arg = train.add_argument
@@ -52,7 +52,6 @@ def _declare(train: argparse.ArgumentParser) -> None:
         help="words: needs only the text, for prompts like those in the data; blend: sentence vectors too; "
         "domains: what `signals.domain` reads, from the tasks and sources of the outcomes",
     )
-    arg("--threads", type=int, help="of the encoder; default: one per core")
     add_encoder_flags(train)
 
 

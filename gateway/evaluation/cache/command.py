@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from gateway.evaluation.cache.inputs import PairRow, Plan, StreamRow
 from gateway.evaluation.cache.judging import Judge
 from gateway.evaluation.cache.replay import Replay, finest
 from gateway.evaluation.cache.results import KindResult, PairResult, StreamResult
-from gateway.evaluation.files import check_plot, write_file
 from gateway.evaluation.vectors import embed_all
 
 EXIT_FAILED = 1
@@ -32,8 +29,6 @@ Array = NDArray[np.float32]
 
 def evaluate_cache(plan: Plan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
-    if plan.plot_path is not None:
-        check_plot(plan.plot_path)
     verifier = Verifier.load(plan.weights)
     plan.encoder.check_weights(plan.weights)
     texts = [text for rows in plan.pairs.values() for row in rows for text in (row.a, row.b)]
@@ -55,10 +50,8 @@ def evaluate_cache(plan: Plan) -> int:
     if plan.fits_thresholds:
         replace_tensors(plan.weights, {"thresholds": streams[0].thresholds})
     document = report.as_document(pairs, streams, verifier.version, plan.max_false_share, kinds)
-    is_written = _write_json(plan.json_path, document)
+    is_written = plan.outputs.write(document, partial(report.save_plot, streams))
     report.show(Console(), document)
-    if plan.plot_path is not None:
-        report.save_plot(streams, plan.plot_path)
     return 0 if is_written else EXIT_FAILED
 
 
@@ -117,15 +110,3 @@ def replay_stream(
         verifier_shipped=replay.run(threshold, by_verifier),
         thresholds=np.array([(share, best.threshold) for share, best in kept if best], np.float32),
     )
-
-
-def _write_json(path: Path | None, document: dict[str, object]) -> bool:
-    """False when the file could not be written; prints the reason."""
-    if path is None:
-        return True
-    try:
-        write_file(path, f"{json.dumps(document, indent=1)}\n".encode())
-    except OSError as error:
-        sys.stderr.write(f"penstock: --json {str(path)!r} cannot be written: {error.strerror}\n")
-        return False
-    return True

@@ -13,8 +13,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
 from cache.verify.verifier import WEIGHTS
+from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
+from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
 from gateway.settings import SettingsError
 
 DESCRIPTION = """
@@ -60,9 +62,8 @@ class Plan:
     shows_kinds: bool
     num_threads: int | None
     is_int8: bool
-    json_path: Path | None
-    plot_path: Path | None
     fits_thresholds: bool
+    outputs: Outputs = Outputs()
     weights: Path = WEIGHTS
     encoder: ChosenEncoder = SHIPPED
 
@@ -81,9 +82,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="false share of all hits at which verifier and cosine are compared, default 0.01",
     )
     add("--kinds", action="store_true", help="also what is served of each `kind` of the pairs")
-    add("--threads", type=int, metavar="N", help="threads of the encoder, default one per core")
     add("--dtype", choices=("float32", "int8"), default="float32", help="of the encoder, default float32")
-    add("--json", type=Path, metavar="FILE", help="write all results there")
     add(
         "--fit-thresholds",
         action="store_true",
@@ -91,7 +90,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", type=Path, default=WEIGHTS, metavar="FILE", help="of the verifier, default the shipped")
     add_encoder_flags(parser)
-    add("--plot", type=Path, metavar="FILE", help="draw hits against false hits: FILE.svg or FILE.png")
+    add_output_flags(parser, "all results there", "hits against false hits")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:
@@ -104,19 +103,15 @@ def read_plan(options: argparse.Namespace) -> Plan:
         raise SettingsError(f"--max-false-share {options.max_false_share:g} must be between 0 and 1")
     if options.fit_thresholds and len(options.stream) != 1:
         raise SettingsError("--fit-thresholds needs exactly one --stream FILE")
-    if options.threads is not None and options.threads < 1:
-        raise SettingsError(f"--threads {options.threads} must be 1 or more")
-    if options.json is not None and (options.json.is_dir() or not options.json.parent.is_dir()):
-        raise SettingsError(f"--json {str(options.json)!r} must name a file in an existing folder")
+    num_threads, outputs = read_threads(options), read_outputs(options)
     return Plan(
         pairs={str(path): _read("--pairs", path, PairRow) for path in options.pairs},
         streams={str(path): _read("--stream", path, StreamRow) for path in options.stream},
         max_false_share=options.max_false_share,
         shows_kinds=options.kinds,
-        num_threads=options.threads,
+        num_threads=num_threads,
         is_int8=options.dtype == "int8",
-        json_path=options.json,
-        plot_path=options.plot,
+        outputs=outputs,
         fits_thresholds=options.fit_thresholds,
         weights=options.weights,
         encoder=chosen_encoder(options),

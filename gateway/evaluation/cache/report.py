@@ -14,6 +14,7 @@ from backend.classifiers import measures
 from gateway.evaluation.cache.replay import Outcome
 from gateway.evaluation.cache.results import KindResult, PairResult, StreamResult
 from gateway.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped
+from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
 
@@ -95,13 +96,6 @@ def show(console: Console, document: Document) -> None:
         console.print(_stream_table(stream, document["max_false_share"]))
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
-    return table
-
-
 def _percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{100 * value:.{digits}f} %"
 
@@ -111,7 +105,9 @@ def _number(value: float | None) -> str:
 
 
 def _pairs_table(pairs: Sequence[Document]) -> Table:
-    table = _table("Pairs", "source", "pairs", "same", "stopped", "AUC", "AUC cosine", "false at P ≥ 0.9")
+    table = new_table(
+        "Pairs", "source", "pairs", "same", "stopped", "AUC", "AUC cosine", "false at P ≥ 0.9", wraps=False
+    )
     for each in pairs:
         served = next(level for level in each["levels"] if level["level"] == 0.9)
         different = each["num_pairs"] - each["num_same"]
@@ -124,7 +120,9 @@ def _pairs_table(pairs: Sequence[Document]) -> Table:
 
 
 def _kinds_table(kinds: Sequence[Document]) -> Table:
-    table = _table("Served of each kind", "kind", "different", "served", "", "same", "served", "")
+    table = new_table(
+        "Served of each kind", "kind", "different", "served", "", "same", "served", "", wraps=False
+    )
     for each in (*kinds, _total(kinds)):
         counts = []
         for total, served in (("num_different", "num_false"), ("num_same", "num_right")):
@@ -140,8 +138,13 @@ def _total(kinds: Sequence[Document]) -> Document:
 
 
 def _levels_table(result: Document) -> Table:
-    table = _table(
-        f"Served at a level of P(correct): {result['source']}", "P ≥", "served", "precision", "recall"
+    table = new_table(
+        f"Served at a level of P(correct): {result['source']}",
+        "P ≥",
+        "served",
+        "precision",
+        "recall",
+        wraps=False,
     )
     for level in result["levels"]:
         share = level["num_served"] / result["num_pairs"]
@@ -152,12 +155,13 @@ def _levels_table(result: Document) -> Table:
 
 
 def _reliability_table(result: Document) -> Table:
-    table = _table(
+    table = new_table(
         f"Reliability where no guard stops: {result['source']}",
         "P(correct)",
         "pairs",
         "mean P",
         "in fact right",
+        wraps=False,
     )
     for each in result["reliability"]:
         name = f"{each['low']:.2f} to {each['high']:.2f}"
@@ -173,7 +177,7 @@ def _stream_table(stream: Document, max_false_share: float) -> Table:
         f"{_percent(stream['exact_hit_ratio'])} exact repeats.\nBest and shipped: within "
         f"{_percent(max_false_share)} false hits. Beyond exact repeats, and tokens saved."
     )
-    table = _table(title, "served by", "hits", "beyond", "tokens", "false", "95 % interval")
+    table = new_table(title, "served by", "hits", "beyond", "tokens", "false", "95 % interval", wraps=False)
     rows = [
         (f"cosine ≥ {one['threshold']:.2f}", one) for one in stream["cosine"] if _is_shown(one["threshold"])
     ]

@@ -12,7 +12,8 @@ from rich.table import Table
 from gateway.evaluation.guardrails import profile
 from gateway.evaluation.guardrails.inputs import Plan, Row
 from gateway.evaluation.guardrails.judging import Judged, judge, limit
-from gateway.evaluation.guardrails.shares import area, detection, percent, share, table
+from gateway.evaluation.guardrails.shares import area, detection, percent, share
+from gateway.evaluation.tables import new_table
 from gateway.settings import SettingsError
 from guardrails.evasions import EVASIONS
 from guardrails.findings import Segment
@@ -142,7 +143,7 @@ def _latency(judged: Sequence[Judged]) -> Document:
 def tables(document: Document) -> Iterator[Table]:
     """For the terminal."""
     rate = 100 * document["false_positive_rate"]
-    shown = table(
+    shown = new_table(
         "Attacks: recall in %, 95 % intervals in brackets",
         "kind, source", "n", "AUROC", "at 1 % FPR", "at 0.1 %", f"shipped ({rate:g} %)", "patterns",
     )  # fmt: skip
@@ -152,7 +153,7 @@ def tables(document: Document) -> Iterator[Table]:
             percent(each["recall_at_0.001"]), percent(each["recall_shipped"]), percent(each["patterns"]),
         )  # fmt: skip
     yield shown
-    shown = table(
+    shown = new_table(
         f"Harmless texts flagged at the shipped thresholds for {rate:g} %, %", "kind, source", "n", "flagged"
     )
     for each in document["false_positives"]:
@@ -162,7 +163,7 @@ def tables(document: Document) -> Iterator[Table]:
     yield shown
     if document["evasions"]:
         kinds = list(document["evasions"]["as written"])
-        shown = table("Attacks flagged after changes, %", "change", *kinds)
+        shown = new_table("Attacks flagged after changes, %", "change", *kinds)
         for name, found in document["evasions"].items():
             shown.add_row(name, *(percent(found.get(kind)) for kind in kinds))
         yield shown
@@ -171,7 +172,7 @@ def tables(document: Document) -> Iterator[Table]:
 
 
 def _latency_table(latency: Document) -> Table:
-    shown = table(
+    shown = new_table(
         "Latency beside the encoder, ms p50 / p99", "characters", "n", "patterns", "µs per KB", "classifier"
     )
     for name, each in latency.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gateway.evaluation.files import write_file
 from gateway.evaluation.guardrails import attacks, groundedness, personal_data, toxicity
 from gateway.evaluation.guardrails.inputs import Plan, Row
 from gateway.settings import SettingsError
@@ -46,7 +43,7 @@ def evaluate_guardrails(plan: Plan) -> int:
     for row in plan.rows:
         rows[_kind_of(row)].append(row)
     document = {name: KINDS[name].measure(found, plan) for name, found in rows.items() if found}
-    is_written = _write_json(plan, document)
+    is_written = plan.outputs.write(document)
     console = Console()
     for name, measured in document.items():
         console.print(*KINDS[name].tables(measured))
@@ -60,15 +57,3 @@ def _kind_of(row: Row) -> str:
     expected = "; ".join(", ".join(sorted(kind.columns)) for kind in KINDS.values())
     found = ", ".join(sorted(row.keys() - {"_place"}))
     raise SettingsError(f"{row['_place']}: no evaluation has the columns {found}; there are: {expected}")
-
-
-def _write_json(plan: Plan, document: Document) -> bool:
-    """False when the file could not be written; prints the reason."""
-    if plan.json_path is None:
-        return True
-    try:
-        write_file(plan.json_path, f"{json.dumps(document, indent=1)}\n".encode())
-    except OSError as error:
-        sys.stderr.write(f"penstock: --json {str(plan.json_path)!r} cannot be written: {error.strerror}\n")
-        return False
-    return True

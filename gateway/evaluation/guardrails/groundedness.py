@@ -12,7 +12,8 @@ from rich.table import Table
 
 from backend.classifiers.measures import auc
 from gateway.evaluation.guardrails.inputs import Plan, Row
-from gateway.evaluation.guardrails.shares import area, table
+from gateway.evaluation.guardrails.shares import area
+from gateway.evaluation.tables import new_table
 from guardrails.checks.groundedness import FEATURES, SUPPORTING, Documents
 from policies.guardrails import GroundednessRules
 
@@ -93,7 +94,7 @@ def _interval(
 
 def tables(document: Document) -> Iterator[Table]:
     """For the terminal."""
-    shown = table(
+    shown = new_table(
         f"Groundedness, unsupported below {document['min_support']:g}, "
         f"{document['ms_per_claim']:.2f} ms per claim; 95 % intervals over documents in brackets",
         "source", "n", "AUROC", "word overlap", "gain", "balanced accuracy", "overlap",

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.classifiers import training_files
 from backend.classifiers.training_files import RowsError, read_rows
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
+from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
+from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS
 
 Row = dict[str, Any]
+_TEXTS = {"text", "context", "claim"}
+_NAMES = {"kind", "category", "segment", "source"}
+_LABELS = {"label", "supported"}
 DESCRIPTION = """
 Measures the guardrails on JSON lines, plain or gzip; the columns of a file tell what it is about.
 Attacks: `text`, `label` (0 or 1), `kind` (benign, benign_trigger, injection, jailbreak, extraction,
@@ -33,8 +39,8 @@ class Plan:
     num_threads: int | None
     max_evaded: int
     weights: Path
-    json_path: Path | None
     encoder: ChosenEncoder = SHIPPED
+    outputs: Outputs = Outputs()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -59,17 +65,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add("--weights", type=Path, default=WEIGHTS, help="of the classifier, default the shipped ones")
     add_encoder_flags(parser)
-    add("--threads", type=int, help="of the encoder; default: one per core")
-    add("--json", type=Path, metavar="OUT", help="write everything that was measured")
+    add_output_flags(parser, "everything that was measured")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:
     """Read and check the files. Raises SettingsError."""
     if not 0 < options.false_positive_rate < 1:
         raise SettingsError(f"--false-positive-rate {options.false_positive_rate} must be between 0 and 1")
+    num_threads, outputs = read_threads(options), read_outputs(options)
+    for flag, value in (("--max-per-source", options.max_per_source), ("--evasions", options.evasions)):
+        if value is not None and value < 0:
+            raise SettingsError(f"{flag} {value} must be 0 or more")
     try:
         rows = [
-            {"source": path.name, **row, "_place": row.place}
+            {"source": path.name, **_checked(row), "_place": row.place}
             for path in options.data
             for row in read_rows(path)
         ]
@@ -79,11 +88,35 @@ def read_plan(options: argparse.Namespace) -> Plan:
     return Plan(
         rows=tuple(kept),
         false_positive_rate=options.false_positive_rate,
-        num_threads=options.threads,
-        max_evaded=max(0, options.evasions),
+        num_threads=num_threads,
+        max_evaded=options.evasions,
         weights=options.weights,
-        json_path=options.json,
+        outputs=outputs,
         encoder=chosen_encoder(options),
+    )
+
+
+def _checked(row: training_files.Row) -> training_files.Row:
+    """The row, if its columns have the types that they are read as. Raises RowsError."""
+    for name, value in row.items():
+        if name in _TEXTS and not isinstance(value, str):
+            raise RowsError(f"{row.place}: column {name!r} is {value!r:.40}; it must be a text")
+        if name in _NAMES and not isinstance(value, str | None):
+            raise RowsError(f"{row.place}: column {name!r} is {value!r:.40}; it must be a name")
+        if name in _LABELS and value not in (0, 1):
+            raise RowsError(f"{row.place}: column {name!r} is {value!r:.40}; it must be 0, 1, true or false")
+    spans = row.get("spans", [])
+    if not isinstance(spans, list) or not all(map(_is_span, spans)):
+        raise RowsError(f"{row.place}: column 'spans' must be a list of objects with start, end and type")
+    return row
+
+
+def _is_span(span: object) -> bool:
+    return (
+        isinstance(span, dict)
+        and isinstance(span.get("start"), int)
+        and isinstance(span.get("end"), int)
+        and isinstance(span.get("type"), str)
     )
 
 

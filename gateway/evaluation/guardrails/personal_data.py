@@ -11,7 +11,8 @@ import numpy as np
 from rich.table import Table
 
 from gateway.evaluation.guardrails.inputs import Plan, Row
-from gateway.evaluation.guardrails.shares import percent, share, table
+from gateway.evaluation.guardrails.shares import percent, share
+from gateway.evaluation.tables import new_table
 from gateway.settings import SettingsError
 from guardrails.checks.personal_data import names, patterns
 from guardrails.checks.personal_data.names import finder_of
@@ -94,7 +95,7 @@ def _measured(count: Counter[str]) -> Document:
 def tables(document: Document) -> Iterator[Table]:
     """For the terminal."""
     if document["spans"]:
-        shown = table(
+        shown = new_table(
             "Personal data: spans that overlap, in %", "source, kind", "n", "F1", "precision", "recall"
         )
         for each in document["spans"]:
@@ -102,7 +103,7 @@ def tables(document: Document) -> Iterator[Table]:
             shown.add_row(f"{each['source']}, {each['kind']}", str(each["n"]), *values)
         yield shown
     if document["without"]:
-        shown = table("Personal data: texts without any that are flagged, in %", "source", "n", "flagged")
+        shown = new_table("Personal data: texts without any that are flagged, in %", "source", "n", "flagged")
         for each in document["without"]:
             shown.add_row(each["source"], str(each["n"]), percent(each))
         yield shown

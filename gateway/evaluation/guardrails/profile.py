@@ -10,7 +10,8 @@ from rich.table import Table
 
 from gateway.evaluation.guardrails.inputs import Plan, Row
 from gateway.evaluation.guardrails.judging import Judged, limit
-from gateway.evaluation.guardrails.shares import percent, share, table
+from gateway.evaluation.guardrails.shares import percent, share
+from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
 _HARM = ("harmful_topic", "toxicity")
@@ -53,12 +54,14 @@ def _flagged(judged: Sequence[Judged], limits: dict[str, float], heads: Sequence
 
 def tables(document: Document, rate: float) -> Iterator[Table]:
     """For the terminal."""
-    shown = table(f"Injection and harm together at {rate:g} %: flagged, %", "kind, source", "n", "flagged")
+    shown = new_table(
+        f"Injection and harm together at {rate:g} %: flagged, %", "kind, source", "n", "flagged"
+    )
     for each in document["kinds"]:
         flagged = each["flagged"]
         shown.add_row(f"{each['kind']}, {each['source']}", str(flagged["n"]), percent(flagged))
     yield shown
-    shown = table(
+    shown = new_table(
         "By language, %", "language", "harmless", "refused", "attacks found", "harmful requests found",
         "unreadable",
     )  # fmt: skip

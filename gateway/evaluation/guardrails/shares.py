@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from backend.classifiers.measures import auc, wilson
 
@@ -56,14 +55,6 @@ def _auc_interval(area: float, num_positive: int, num_negative: int) -> list[flo
     variance = area * (1 - area) + (num_positive - 1) * (q1 - area**2) + (num_negative - 1) * (q2 - area**2)
     margin = 1.96 * sqrt(max(0.0, variance) / (num_positive * num_negative))
     return [max(0.0, area - margin), min(1.0, area + margin)]
-
-
-def table(title: str, *columns: str) -> Table:
-    """The first column is text, the others numbers."""
-    made = Table(title=title, title_justify="left")
-    for number, column in enumerate(columns):
-        made.add_column(column, justify="right" if number else "left")
-    return made
 
 
 def percent(found: dict[str, Any] | None) -> str:

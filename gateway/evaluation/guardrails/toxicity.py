@@ -10,7 +10,8 @@ from rich.table import Table
 
 from gateway.evaluation.guardrails.inputs import Plan, Row
 from gateway.evaluation.guardrails.judging import Judged, judge, limit
-from gateway.evaluation.guardrails.shares import area, detection, percent, share, table
+from gateway.evaluation.guardrails.shares import area, detection, percent, share
+from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
 HEAD = "toxicity"
@@ -42,7 +43,7 @@ def _measured(positive: list[Judged], negative: list[Judged], plan: Plan) -> Doc
 def tables(document: Document) -> Iterator[Table]:
     """For the terminal."""
     rate = 100 * document["false_positive_rate"]
-    shown = table(
+    shown = new_table(
         "Toxicity: recall in %, 95 % intervals in brackets",
         "source, category", "n", "AUROC", "at 1 % FPR", f"shipped ({rate:g} %)", "harmless flagged",
     )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -16,7 +16,6 @@ from rich.console import Console
 
 from backend.pico.tasks import Instance
 from gateway.evaluation.client import ApiClient, RequestFailed, with_remedy
-from gateway.evaluation.files import check_plot, write_file
 from gateway.evaluation.flags import Plan
 from gateway.evaluation.questions import draw_questions, request_fields
 from gateway.evaluation.route.compare import Pair, by_family, ratios, seconds_of
@@ -52,8 +51,6 @@ class Measured:
 
 def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
-    if plan.plot_path is not None:
-        check_plot(plan.plot_path)
     questions = draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
     names = (options.weak, options.strong, options.route)
     try:
@@ -62,12 +59,9 @@ def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
         sys.stderr.write(f"penstock: {with_remedy(error)}\n")
         return EXIT_FAILED
     document = _document(found, options.estimate)
-    if plan.json_path is not None:
-        write_file(plan.json_path, f"{json.dumps(document, indent=1)}\n".encode())
+    is_written = plan.outputs.write(document, partial(save_plot, document))
     show(Console(), document)
-    if plan.plot_path is not None:
-        save_plot(document, plan.plot_path)
-    return EXIT_FAILED if any(each.run.verdicts["failed"] for each in found) else 0
+    return EXIT_FAILED if not is_written or any(each.run.verdicts["failed"] for each in found) else 0
 
 
 async def _measure(plan: Plan, questions: Sequence[Instance], names: Sequence[str]) -> list[Measured]:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.evaluation.figures import legend_below, save_figure, wrapped
+from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
 
@@ -17,8 +18,8 @@ def show(console: Console, document: Document) -> None:
     """Print what was measured."""
     first, *_, last = document["subjects"]
     engines = list(first["tokens"])
-    table = Table(title=f"{document['questions']} questions of pico", title_justify="left")
-    names = (
+    table = new_table(
+        f"{document['questions']} questions of pico",
         "asked",
         "right, %",
         *(f"tokens of {name}" for name in engines),
@@ -26,8 +27,6 @@ def show(console: Console, document: Document) -> None:
         "measured s",
         "failed",
     )
-    for name in names:
-        table.add_column(name, justify="left" if name == "asked" else "right")
     for each in document["subjects"]:
         table.add_row(
             each["name"],
@@ -52,9 +51,8 @@ def show(console: Console, document: Document) -> None:
 
 
 def _families_table(families: Document) -> Table:
-    table = Table(title="By family", title_justify="left")
-    for name in ("family", "questions", "route, % right", "strong, % right", "cost, % of strong"):
-        table.add_column(name, justify="left" if name == "family" else "right")
+    columns = ("family", "questions", "route, % right", "strong, % right", "cost, % of strong")
+    table = new_table("By family", *columns)
     for family, each in families.items():
         shares = (f"{100 * each[name]:.1f}" for name in ("route", "strong", "cost"))
         table.add_row(family, str(each["questions"]), *shares)

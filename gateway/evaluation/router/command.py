@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from backend.classifiers.weights import Tensor
-from gateway.evaluation.files import check_plot, write_file
 from gateway.evaluation.router import report
 from gateway.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
 from gateway.evaluation.vectors import embed_all
@@ -47,8 +45,6 @@ class Result:
 
 def evaluate_router(plan: Plan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
-    if plan.plot_path is not None:
-        check_plot(plan.plot_path)
     estimate = None if plan.estimate is None else load_estimate(plan.estimate)
     needs_vectors = plan.form == "blend" if estimate is None else estimate.needs_vector
     tested = [each.prompt for group in plan.groups for each in group.outcomes]
@@ -81,10 +77,8 @@ def evaluate_router(plan: Plan) -> int:
         "models": {group.source: _models(group.outcomes) for group in plan.groups},
         "flips": robustness,
     }
-    is_written = _write_json(plan.json_path, document)
+    is_written = plan.outputs.write(document, partial(report.save_plot, document))
     report.show(Console(), document)
-    if plan.plot_path is not None:
-        report.save_plot(document, plan.plot_path)
     return 0 if is_written else EXIT_FAILED
 
 
@@ -191,15 +185,3 @@ def _models(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
         found[name] = {"score": round(float(np.mean(scores)), 4), "usd_per_1000": cost}
     best = float(np.mean([max(each.scores.values()) for each in outcomes]))
     return {**found, "(oracle)": {"score": round(best, 4), "usd_per_1000": None}}
-
-
-def _write_json(path: Path | None, document: dict[str, object]) -> bool:
-    """False when the file could not be written; prints the reason."""
-    if path is None:
-        return True
-    try:
-        write_file(path, f"{json.dumps(document, indent=1)}\n".encode())
-    except OSError as error:
-        sys.stderr.write(f"penstock: --json {str(path)!r} cannot be written: {error.strerror}\n")
-        return False
-    return True

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, add_encoder_flags, chosen_encoder
+from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
+from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
+from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
 from gateway.settings import SettingsError
 from router.estimate.train import Outcome, OutcomeError, order_by_score, read_outcomes
 
@@ -42,9 +44,8 @@ class Plan:
     num_threads: int | None
     num_splits: int
     num_labels: int  # of a foreign task, as shadow requests would give
-    json_path: Path | None
-    plot_path: Path | None
     encoder: ChosenEncoder = SHIPPED
+    outputs: Outputs = Outputs()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -65,33 +66,35 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--splits", type=int, default=3, metavar="N", help="random halves to train on, default 3")
     add("--labels", type=int, default=0, metavar="N", help="also with N labels of the task that is left out")
     add_encoder_flags(parser)
-    add("--threads", type=int, help="of the encoder; default: one per core")
-    add("--json", type=Path, metavar="OUT", help="write everything that was measured")
-    add("--plot", type=Path, metavar="FILE", help="draw score over strong calls: FILE.svg or FILE.png")
+    add_output_flags(parser, "everything that was measured", "score over strong calls")
 
 
 def read_plan(options: argparse.Namespace) -> Plan:
     """Read and check the files. Raises SettingsError."""
+    num_threads, outputs = read_threads(options), read_outputs(options)
     pairs = dict(map(_pair, options.pair))
     try:
         outcomes, training = read_outcomes(options.data), read_outcomes(options.train)
     except OutcomeError as error:
         raise SettingsError(str(error)) from None
+    if unknown := sorted(pairs.keys() - {each.source for each in outcomes}):
+        raise SettingsError(f"--pair names the source {unknown[0]!r}, of which there are no outcomes")
     groups = tuple(_groups(outcomes, pairs))
     if not groups:
         raise SettingsError(f"no source has {MIN_QUESTIONS} outcomes with scores of two models")
     if options.splits < 1:
         raise SettingsError(f"--splits {options.splits} must be at least 1")
+    if options.labels < 0:
+        raise SettingsError(f"--labels {options.labels} must be 0 or more")
     return Plan(
         groups=groups,
         estimate=options.estimate,
         training=tuple(training),
         form=options.form,
-        num_threads=options.threads,
+        num_threads=num_threads,
         num_splits=options.splits,
         num_labels=options.labels,
-        json_path=options.json,
-        plot_path=options.plot,
+        outputs=outputs,
         encoder=chosen_encoder(options),
     )
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.evaluation.figures import legend_below, save_figure, wrapped
+from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
 
@@ -21,13 +22,6 @@ def show(console: Console, document: Document) -> None:
         console.print(_flips_table(document["flips"]))
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right")
-    return table
-
-
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
@@ -37,7 +31,7 @@ def _routing_table(document: Document) -> Table:
         f"Estimate: {document['estimate']}; scores in %, APGR (random 0.5; oracle's in brackets),\n"
         "strong calls in % for 95 and 99 % of the strong score (at random in brackets)"
     )
-    table = _table(title, "source", "n", "weak", "strong", "oracle", "AUC", "APGR", "95 %", "99 %")
+    table = new_table(title, "source", "n", "weak", "strong", "oracle", "AUC", "APGR", "95 %", "99 %")
     table.columns[0].overflow = "fold"
     for each in document["results"]:
         shares = (
@@ -56,7 +50,7 @@ def _routing_table(document: Document) -> Table:
 
 
 def _models_table(models: Document) -> Table:
-    table = _table("Always one model, by mean score", "source and model", "score %", "USD per 1,000")
+    table = new_table("Always one model, by mean score", "source and model", "score %", "USD per 1,000")
     for source, found in models.items():
         for name, each in sorted(found.items(), key=lambda item: item[1]["score"]):
             cost = each["usd_per_1000"]
@@ -68,7 +62,7 @@ def _models_table(models: Document) -> Table:
 
 def _flips_table(robustness: Document) -> Table:
     names = list(next(iter(robustness.values())))
-    table = _table("Decisions at the median that a change of the text flips, %", "source", *names)
+    table = new_table("Decisions at the median that a change of the text flips, %", "source", *names)
     for source, found in robustness.items():
         table.add_row(source, *(_percent(found[name]) for name in names))
     return table

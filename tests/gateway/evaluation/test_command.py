@@ -22,7 +22,7 @@ from gateway.answer import Delta
 from gateway.cli import main as cli
 from gateway.cli.releases.evaluations import read_evaluation
 from gateway.errors import InvalidRequest
-from gateway.evaluation import command
+from gateway.evaluation import command, outputs
 from gateway.evaluation.questions import draw_questions
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
@@ -188,7 +188,7 @@ async def test_files_that_cannot_be_written_cost_no_answers(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command, "write_file", full)
+    monkeypatch.setattr(outputs, "write_file", full)
     monkeypatch.setattr(command, "save_plot", full)
     async with gateway(lambda question: question.answer) as (url, _):
         flags = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]

@@ -128,8 +128,8 @@ def test_the_key_goes_where_it_belongs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_plot_library_is_said_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from gateway.evaluation import files
+    from gateway.evaluation import outputs
 
-    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    monkeypatch.setattr(outputs, "find_spec", lambda name: None)
     assert cli.main(["eval", "models", "--plot", str(tmp_path / "x.svg")]) == 2
     assert "pip install 'penstock[plots]'" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evaluation.files import write_file
+from gateway.evaluation.outputs import write_file
 
 
 def test_replaced_through_a_link(tmp_path: Path) -> None:
