@@ -44,6 +44,7 @@ def run_batch(
     Returns the exit code: 0, or 1 if some lines failed. Raises SettingsError for a file that cannot be used.
     """
     endpoint = endpoint_of(source)
+    _check_target(source, target)
     state = target.with_name(target.name + ".state")
     configure_logging()
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -71,6 +72,13 @@ def run_batch(
     return asyncio.run(run())
 
 
+def _check_target(source: Path, target: Path) -> None:
+    if target.is_dir():
+        raise SettingsError(f"--output {str(target)!r} is a folder; name a file in it")
+    if target.exists() and target.samefile(source):
+        raise SettingsError(f"--output {str(target)!r} is the file of requests; name another one")
+
+
 def endpoint_of(source: Path) -> str:
     """The `url` of the first request. Raises SettingsError without one."""
     try:
@@ -79,7 +87,7 @@ def endpoint_of(source: Path) -> str:
         found = json.loads(first).get("url")
     except OSError as error:
         raise SettingsError(f"{source} cannot be read: {error.strerror}") from None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         found = None
     if found not in BATCH_ENDPOINTS:
         raise SettingsError(

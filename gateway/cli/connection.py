@@ -47,5 +47,11 @@ class Connection:
             self._connection.close()
         if response.status != 200:
             raise SettingsError(message(answer, response.status))
-        found: dict[str, Any] = json.loads(answer)
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            where = f"{self._connection.host}:{self._connection.port}"
+            raise SettingsError(f"{where} answers {path} with something else than JSON: it is no gateway")
         return found

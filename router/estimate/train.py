@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,7 @@ def _read(path: Path) -> Iterator[Outcome]:
                 _numbers(row.get("kept") or {}),
                 _numbers(row.get("answer_tokens") or {}),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OutcomeError(
                 f'{path}:{number}: not an outcome ({error!r}); each line is {{"prompt": TEXT, '
                 '"scores": {MODEL: 0..1}, "cost_usd": {MODEL: USD}} or has "needs_reasoning"'
@@ -96,7 +97,10 @@ def _reasoning(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in values.items() if value is not None}
+    found = {str(name): float(value) for name, value in values.items() if value is not None}
+    if not all(map(math.isfinite, found.values())):
+        raise ValueError("a number is not finite")
+    return found
 
 
 def order_by_score(outcomes: Sequence[Outcome]) -> list[str]:
