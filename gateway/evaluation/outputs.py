@@ -32,12 +32,12 @@ class Outputs:
         # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         data = f"{text}\n".encode(errors="backslashreplace")
         json_path, plot_path = self.json_path, self.plot_path
-        is_written = json_path is None or _is_done("--json", json_path, lambda path: write_file(path, data))
-        is_drawn = plot_path is None or draw is None or _is_done("--plot", plot_path, draw)
+        is_written = json_path is None or _write("--json", json_path, lambda path: write_file(path, data))
+        is_drawn = plot_path is None or draw is None or _write("--plot", plot_path, draw)
         return is_written and is_drawn
 
 
-def _is_done(flag: str, path: Path, write: Callable[[Path], None]) -> bool:
+def _write(flag: str, path: Path, write: Callable[[Path], None]) -> bool:
     try:
         write(path)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,13 @@ def test_flags_are_declared_once_and_only_when_given() -> None:
     declared: list[str] = []
     parser = LateParser()
     commands = parser.add_subparsers()
+
+    def declare(parser: argparse.ArgumentParser) -> None:
+        declared.append(parser.prog.split()[-1])
+        parser.add_argument("--x")
+
     for name in ("a", "b"):
-        commands.add_parser(
-            name, declare=lambda each, name=name: declared.append(name) or each.add_argument("--x")
-        )
+        commands.add_parser(name, declare=declare)
     assert parser.parse_args(["b", "--x", "1"]).x == "1"
     assert parser.parse_args(["b", "--x", "2"]).x == "2"
     assert declared == ["b"]
