@@ -20,17 +20,20 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.shape import encode
 from gateway.providers.base import ModelCall, Provider
 from gateway.providers.encoder import EncoderProvider
+from gateway.providers.upstream.openai import OpenAIProvider
 
 _INPUT = re.compile(r"\binput(?:\[(\d+)\])?(?=[`'])")
 
 
 async def ask_to_rank(provider: Provider, call: ModelCall[RerankRequest]) -> Answer:
-    """The vectors of the query and of each document, in this order. Raises ApiError."""
+    """An upstream's answer, or the vectors of the query and of each document. Raises ApiError."""
     request = call.request
+    if isinstance(provider, OpenAIProvider):
+        return await provider.ask("/rerank", call)
     if not isinstance(provider, EncoderProvider):
         raise InvalidRequest(
-            f"The model {request.model[:128]!r} does not rank documents: /v1/rerank takes an encoder. "
-            "GET /v1/models lists the models.",
+            f"The model {request.model[:128]!r} does not rank documents: /v1/rerank takes an encoder, or an "
+            "upstream of the API openai that has it. GET /v1/models lists the models.",
             param="model",
             code="model_not_supported",
         )

@@ -69,6 +69,7 @@ class _Piece(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     error: object = None
     data: list[_Item] | None = None  # of embeddings
+    results: list[_Item] | None = None  # of ranked documents
 
 
 _DECODER = msgspec.json.Decoder(_Piece)
@@ -127,7 +128,8 @@ class AnswerReader:
             self._raise_error(body)
         if piece.usage is not _NO_USAGE and bytes(piece.usage) == b"null":
             piece.usage = _NO_USAGE
-        if piece.choices is None and piece.data is None and piece.usage is _NO_USAGE:
+        has_items = piece.data is not None or piece.results is not None
+        if piece.choices is None and not has_items and piece.usage is _NO_USAGE:
             raise self.invalid("it holds neither choices nor data")
         return piece
 

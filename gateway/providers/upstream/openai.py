@@ -47,17 +47,18 @@ class OpenAIProvider:
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Relayed:
         """Answer /v1/chat/completions. Raises ApiError."""
-        return await self._post("/chat/completions", call)
+        return await self.ask("/chat/completions", call)
 
     async def complete(self, call: ModelCall[CompletionRequest]) -> Relayed:
         """Answer /v1/completions. Raises ApiError."""
-        return await self._post("/completions", call)
+        return await self.ask("/completions", call)
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Answer /v1/embeddings. Raises ApiError."""
-        return await self._post("/embeddings", call)
+        return await self.ask("/embeddings", call)
 
-    async def _post(self, path: str, call: ModelCall[RequestT]) -> Relayed:
+    async def ask(self, path: str, call: ModelCall[RequestT]) -> Relayed:
+        """Answer a path of the API below `base_url`. Raises ApiError."""
         client = self._client
         is_stream = call.body.get("stream") is True
         fields: Mapping[str, Any] = call.body
@@ -119,10 +120,10 @@ def key_headers(upstream: UpstreamModel, api_key: str | None) -> dict[str, str]:
 
 
 def _expected(request: ModelRequest) -> tuple[int, int]:
-    """How many choices and how many vectors the answer has."""
-    num_prompts = _num_prompts(request.inputs) if request.INPUT_FIELD else 1
+    """How many choices and how many vectors the answer has; 0: not known."""
+    num_prompts = _num_prompts(request.inputs) if request.INPUT_FIELD else 0
     if isinstance(request, GenerationRequest):
-        return request.num_choices * num_prompts, 0
+        return request.num_choices * (num_prompts or 1), 0
     return 0, num_prompts
 
 

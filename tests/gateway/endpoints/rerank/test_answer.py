@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from backend.server.encoder_client import Embeddings, EncoderClient
 from backend.server.encoder_messages import EncoderHello
 from gateway.endpoints.rerank.answer import scores
 from gateway.endpoints.rerank.request import MAX_DOCUMENTS
+from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.upstream.openai import OpenAIProvider
 from gateway.settings import Settings
 from gateway.wiring.app import build_app
 from policies.document import EncoderModel, ModelEntry, Policies
@@ -26,6 +29,7 @@ from policies.passthrough import PassthroughRule
 from policies.tenants import Limits, Tenant
 from policies.upstream import UpstreamModel
 from tests.gateway.conftest import MakeApp, http_client
+from tests.gateway.providers.upstream.scripted_server import always, response, serving
 
 PATH = "/v1/rerank"
 QUERY = "capital of France"
@@ -239,7 +243,12 @@ async def test_its_policy_may_ignore_unknown_fields(make_app: MakeApp, scripted:
     assert answer.headers["x-penstock-ignored-fields"] == "documents.id, zz"
 
 
-def make(scripted: ScriptedClient, **sections: Any) -> httpx.AsyncClient:  # noqa: ANN401
+def make(
+    scripted: ScriptedClient,
+    name: str = "",
+    provider: Provider | None = None,
+    **sections: Any,  # noqa: ANN401
+) -> httpx.AsyncClient:
     policies = Policies(
         models={
             "ours": ModelEntry(encoder=EncoderModel(checkpoint="/none")),
@@ -247,7 +256,9 @@ def make(scripted: ScriptedClient, **sections: Any) -> httpx.AsyncClient:  # noq
         },
         **sections,
     )
-    given = {"ours": EncoderProvider("ours", cast(EncoderClient, scripted))}
+    given: dict[str, Provider] = {"ours": EncoderProvider("ours", cast(EncoderClient, scripted))}
+    if provider is not None:
+        given[name] = provider
     return http_client(build_app(Settings(), policies, given))
 
 
@@ -255,6 +266,21 @@ async def test_a_passthrough_rule_takes_its_path_alone(scripted: ScriptedClient)
     async with make(scripted, passthrough={PATH: PassthroughRule(model="theirs")}) as http:
         assert (await http.post(PATH, json=body())).status_code == 502  # its port is closed
         assert (await http.post("/rerank", json=body())).status_code == 200
+
+
+async def test_an_upstream_is_asked_for_its_own(scripted: ScriptedClient) -> None:
+    theirs = {"id": "r", "results": [{"index": 1, "relevance_score": 0.9}], "usage": {"prompt_tokens": 5}}
+    async with serving(always(response(json.dumps(theirs).encode()))) as server:
+        upstream = UpstreamModel(base_url=server.base_url, model="there")
+        async with make(scripted, "theirs", OpenAIProvider("theirs", upstream)) as http:
+            asked = body(model="theirs", documents=["a", {"text": "b", "id": 1}], top_n=1, truncate="END")
+            answer = await http.post(PATH, json=asked)
+            page = (await http.get("/metrics")).text
+        seen = server.seen[0]
+    assert (answer.status_code, answer.json()) == (200, theirs)
+    assert seen.head == "POST /v1/rerank HTTP/1.1"
+    assert json.loads(seen.body) == {**asked, "model": "there"}
+    assert 'penstock_tokens_total{endpoint="rerank",kind="input",model="theirs"} 5.0' in page
 
 
 async def test_limits_of_tenants_count_it(scripted: ScriptedClient) -> None:
