@@ -1,7 +1,8 @@
-"""What requests have cost, by tenant and by model, each day (UTC)."""
+"""What requests have cost, by tenant and by model, each day (UTC), and how many of a tenant's run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
@@ -10,10 +11,11 @@ from policies.document import Price
 
 
 class Ledger:
-    """Reads and writes the counters of spending and of use."""
+    """Reads and writes the counters of spending and of use. It outlives every version of the policies."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self.counters = counters or Counters()
+        self.running: Counter[str] = Counter()  # answers in this worker, by tenant
 
     def spend(self, tenant: str, model: str, usd: float) -> None:
         """A call of a model for a tenant has cost this much; "" for none, as a shadow request's."""

@@ -50,6 +50,7 @@ class CountTokensEndpoint:
                 raise NotFound(f"The model {model.name!r} has no tokenizer here.", param="model")
         finally:
             deadlines.close()
+            self._pipeline.settle(exchange)
         if exchange.unknown:
             exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(names(exchange.unknown))
         await call.respond(encode(counting.counted(num_tokens)), headers=exchange.response_headers)

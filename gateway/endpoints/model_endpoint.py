@@ -10,10 +10,10 @@ from gateway.endpoints.spec import EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.translation import Translation
-from gateway.pipeline.stages.choose_model import EXPOSED_HEADERS
 from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.field_support import listed_names
 from gateway.requests.unknown_fields import names
+from gateway.routing.exposed import EXPOSED_HEADERS
 from gateway.web.deadlines import Deadlines
 from gateway.web.error_format import renamed
 from gateway.web.http_call import HttpCall

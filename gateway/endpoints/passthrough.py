@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import unquote_to_bytes
 
+from gateway.accounting.admission import Admission
 from gateway.answer import Usage
 from gateway.auth import KeyRing
 from gateway.batches.lines import usage_of
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
-from gateway.pipeline.stages.admit import Admit
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
 from gateway.providers.upstream.httpx_transport import HttpxReply
 from gateway.telemetry import spans
@@ -33,10 +33,12 @@ _AMBIGUOUS = frozenset("\\%\ufffd")
 class PassthroughEndpoint:
     """One path and those below it."""
 
-    def __init__(self, keys: KeyRing, admit: Admit, forwarder: Forwarder, rule: PassthroughRule) -> None:
-        """`admit` has the limits of tenants."""
+    def __init__(
+        self, keys: KeyRing, admission: Admission, forwarder: Forwarder, rule: PassthroughRule
+    ) -> None:
+        """`admission` has the limits of tenants."""
         self._keys = keys
-        self._admit = admit
+        self._admission = admission
         self._forwarder = forwarder
         self._rule = rule
 
@@ -44,7 +46,7 @@ class PassthroughEndpoint:
         """Answer one request as the upstream does. Raises ApiError."""
         tenant, path = self._authorize(call), _path(call)
         forwarder, telemetry = self._forwarder, call.telemetry
-        told = self._admit.enter(tenant)
+        told = self._admission.enter(tenant)
         deadlines = Deadlines(forwarder.upstream.total_timeout_s)
         telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
         usage: Usage | None = None
@@ -63,7 +65,9 @@ class PassthroughEndpoint:
             raise
         finally:
             deadlines.close()
-            self._admit.leave(tenant, 0 if usage is None else usage.prompt_tokens + usage.completion_tokens)
+            self._admission.leave(
+                tenant, 0 if usage is None else usage.prompt_tokens + usage.completion_tokens
+            )
             kind = "" if error is None else type(error).__name__
             telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
             error = None  # its traceback refers to this frame

@@ -24,7 +24,7 @@ from gateway.web.asgi_endpoint import Handler
 
 def _responses(parts: EndpointParts, now: Handler) -> Handler:
     return ResponsesEndpoint(
-        *(parts.keys, parts.objects, parts.background, now, parts.pipeline.admit),
+        *(parts.keys, parts.objects, parts.background, now, parts.pipeline.admission),
         max_body_bytes=parts.max_body_bytes,
         drops_hosted=parts.drops_hosted,
     )

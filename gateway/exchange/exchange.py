@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
@@ -85,6 +85,7 @@ class Exchange:
     answer: Answer | None = None  # look_up or call_model
     error: ApiError | None = None  # sent instead of an answer, or in the middle of one
     response_headers: dict[str, str] = field(default_factory=dict)  # stages may add some
+    entered: list[Stage] = field(default_factory=list)  # pipeline: those to settle
 
     @property
     def usage(self) -> Usage:
@@ -121,3 +122,16 @@ class Exchange:
             is_translated=self.endpoint.is_translated,
             clips_limit=self.endpoint.clips_limit,
         )
+
+
+class Stage:
+    """One step of the pipeline. A stage overrides what it needs."""
+
+    is_for_calls: ClassVar[bool] = False
+    """Whether requests that only ask which model would answer, as a count of tokens, pass it by."""
+
+    async def enter(self, exchange: Exchange) -> None:
+        """Do this step's part before the answer is sent. Raises ApiError to refuse the request."""
+
+    def settle(self, exchange: Exchange) -> None:
+        """End what `enter` began, also where it was cancelled or raised: called once, when all is over."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from gateway.accounting.admission import Admission
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest, Unavailable, retry_after
 from gateway.exchange.shape import encode
-from gateway.pipeline.stages.admit import Admit
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
 from gateway.web.deadlines import Deadlines
@@ -54,7 +54,7 @@ class ModerationsEndpoint:
         self,
         keys: KeyRing,
         guard: Guard,
-        admit: Admit,
+        admission: Admission,
         rules: ModerationsSection,
         *,
         max_body_bytes: int,
@@ -62,7 +62,7 @@ class ModerationsEndpoint:
     ) -> None:
         self._keys = keys
         self._guard = guard
-        self._admit = admit
+        self._admission = admission
         self._rules = rules
         self._max_body_bytes = max_body_bytes
         self._total_timeout_s = total_timeout_s
@@ -76,7 +76,7 @@ class ModerationsEndpoint:
         tenant = self._keys.caller(call.authorization, call.internal_caller).tenant
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         texts = _inputs(typed(body, ModerationRequest).input, self._rules.max_chars)
-        headers = self._admit.enter(tenant)
+        headers = self._admission.enter(tenant)
         deadlines = Deadlines(self._total_timeout_s)
         deadlines.watch_disconnect(call.receive)
         try:
@@ -87,7 +87,7 @@ class ModerationsEndpoint:
             raise deadlines.error() from None
         finally:
             deadlines.close()
-            self._admit.leave(tenant)
+            self._admission.leave(tenant)
         answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
         await call.respond(encode(answer), headers=headers)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gateway.accounting.admission import Admission
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
@@ -25,6 +26,7 @@ from gateway.requests.types import ChatRequest
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import bypass_reason
 from gateway.routing.candidates import Selection
+from gateway.routing.other_models import OtherModels
 from gateway.routing.probe_result import Decision
 from gateway.routing.releases import releases_of, stable_releases
 from gateway.routing.signals import Signals
@@ -110,9 +112,9 @@ class DryRun:
             ledger=ledger,
         )
         try:
-            await Admit(self._policies, ledger)(exchange)
-            await stage(exchange)
-            await ScreenRequest(self._guards)(exchange)
+            await Admit(Admission(self._policies, ledger)).enter(exchange)
+            await stage.enter(exchange)
+            await ScreenRequest(self._guards, OtherModels(self.models, 1)).enter(exchange)
         except ApiError as error:
             if error.code not in _REFUSALS:
                 raise

@@ -129,8 +129,8 @@ class DecisionLog:
         self._keys = {key for keys in used for key in keys if key[0] not in _LIVE}
         self._keys |= {(name, model) for name in _LIVE for model in policies.models}
 
-    async def note(self, exchange: Exchange) -> None:
-        """The stage: keep the values as they are when the decision is taken."""
+    def note(self, exchange: Exchange) -> None:
+        """Keep the values as they are when the decision is taken."""
         facts = self._facts.of(exchange, self._names, self._keys)
         exchange.noted = (time.monotonic(), facts)
 

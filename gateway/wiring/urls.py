@@ -83,7 +83,7 @@ def moderation_routes(
     if MODERATIONS in policies.passthrough:
         return []
     moderations = ModerationsEndpoint(
-        *(parts.keys, guards.moderation, parts.pipeline.admit, policies.guardrails.moderations),
+        *(parts.keys, guards.moderation, parts.pipeline.admission, policies.guardrails.moderations),
         max_body_bytes=parts.max_body_bytes,
         total_timeout_s=parts.total_timeout_s,
     )
@@ -100,7 +100,7 @@ def passthrough_routes(
     routes = []
     for path in sorted(rules, key=len, reverse=True):
         rule = rules[path]
-        answer = PassthroughEndpoint(parts.keys, parts.pipeline.admit, forwarder(rule.model), rule)
+        answer = PassthroughEndpoint(parts.keys, parts.pipeline.admission, forwarder(rule.model), rule)
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [
             endpoints.methods(each, "passthrough", handlers) for each in (path, f"{path}/{{rest:path}}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import timeit
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ from backend.kv.prefix_tree import page_digest, root_digest
 from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStats, Hello
 from backend.server.quote import PageIndex, predict
 from backend.types import PAGE_TOKENS
+from gateway.accounting.admission import Admission
 from gateway.accounting.ledger import Ledger
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Stage
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import DryRun, exchange_for
 from gateway.pipeline.stages.admit import Admit
@@ -89,7 +90,7 @@ async def _rows(repeats: int, number: int) -> list[dict[str, object]]:
         {"case": name, "microseconds": round(await _microseconds(route, repeats, number), 1)}
         for name, route in cases.items()
     ]
-    admit = Admit(_LIMITED, Ledger())
+    admit = Admit(Admission(_LIMITED, Ledger()))
     rows.append({"case": "limits of a tenant", "microseconds": round(_timed(admit, repeats, number), 1)})
     quoted = min(timeit.repeat(_quote(), number=number, repeat=repeats)) / number * 1e6
     return [*rows, {"case": "quote, 1,000 tokens, half cached", "microseconds": round(quoted, 1)}]
@@ -133,13 +134,13 @@ async def _embed(text: str) -> NDArray[np.float32]:
     return _VECTOR
 
 
-def _timed(stage: Callable[[Exchange], Awaitable[None]], repeats: int, number: int) -> float:
+def _timed(stage: Stage, repeats: int, number: int) -> float:
     exchange = exchange_for(dict(CHAT))
     meaning = Meaning.known(CHAT["messages"][-1]["content"], _VECTOR)  # type: ignore[index]
 
     def decide() -> None:
         exchange.signals, exchange.meaning = {}, meaning
-        coroutine = stage(exchange)
+        coroutine = stage.enter(exchange)
         try:
             coroutine.__await__().__next__()
         except StopIteration:

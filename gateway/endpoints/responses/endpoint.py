@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.types import Message
 
+from gateway.accounting.admission import Admission
 from gateway.auth import KeyRing, Principal
 from gateway.endpoints.responses.create import chat_of, named_by
 from gateway.exchange.shape import encode
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
-from gateway.pipeline.stages.admit import Admit
 from gateway.requests import refusals
 from gateway.requests.parse import decode_body
 from gateway.requests.unknown_fields import collecting
@@ -32,12 +32,12 @@ class ResponsesEndpoint:
         store: ObjectStore,
         background: BackgroundResponses,
         now: Handler,
-        admit: Admit,
+        admission: Admission,
         *,
         max_body_bytes: int,
         drops_hosted: bool = False,
     ) -> None:
-        """`now` answers the other requests, and those that `background` makes; `admit` has the limits.
+        """`now` answers the other requests, and those that `background` makes; `admission` has the limits.
 
         `drops_hosted`: see `read_request`.
         """
@@ -46,7 +46,7 @@ class ResponsesEndpoint:
         self._store = store
         self._background = background
         self._now = now
-        self._admit = admit
+        self._admission = admission
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, call: HttpCall) -> None:
@@ -67,9 +67,9 @@ class ResponsesEndpoint:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)
         tenant = principal.tenant
-        told = self._admit.enter(tenant, read.request.model)
+        told = self._admission.enter(tenant, read.request.model)
         leaves = ExitStack()
-        leaves.callback(self._admit.leave, tenant)
+        leaves.callback(self._admission.leave, tenant)
         try:
             with collecting():
                 earlier, items, _ = await chat_of(read, self._store, principal)

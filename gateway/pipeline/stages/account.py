@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Embedded
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.telemetry.request import CallResult
 
 
-def account(exchange: Exchange, ledger: Ledger) -> None:
-    """Record the end of a model call. Exchanges without one are recorded by the ASGI endpoint alone."""
-    if exchange.model is None:
-        return
-    _charge(exchange, ledger)
-    answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
-    exchange.telemetry.call_ended(
-        CallResult(
-            usage=None if _is_follower(exchange) else exchange.usage,
-            finish_reasons=answer.finish_reasons if answer is not None else (),
-            response_id=answer.response_id if answer is not None else "",
-            response_model=exchange.model.name,
-            error_type="" if exchange.error is None else type(exchange.error).__name__,
+class Account(Stage):
+    """The stage, with the ledger of all versions of the policies."""
+
+    is_for_calls = True
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def settle(self, exchange: Exchange) -> None:
+        """Record the end of a model call. Exchanges without one are recorded by the ASGI endpoint alone."""
+        if exchange.model is None:
+            return
+        _charge(exchange, self._ledger)
+        answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
+        exchange.telemetry.call_ended(
+            CallResult(
+                usage=None if _is_follower(exchange) else exchange.usage,
+                finish_reasons=answer.finish_reasons if answer is not None else (),
+                response_id=answer.response_id if answer is not None else "",
+                response_model=exchange.model.name,
+                error_type="" if exchange.error is None else type(exchange.error).__name__,
+            )
         )
-    )
 
 
 def _charge(exchange: Exchange, ledger: Ledger) -> None:

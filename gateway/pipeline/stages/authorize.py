@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from gateway.auth import KeyRing
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.telemetry import spans
 
 
-def authorize(keys: KeyRing, policy_version: str) -> Callable[[Exchange], Awaitable[None]]:
-    """A stage that fills `exchange.principal`; raises Unauthorized."""
+class Authorize(Stage):
+    """The stage, with the configured keys."""
 
-    async def stage(exchange: Exchange) -> None:
+    def __init__(self, keys: KeyRing, policy_version: str) -> None:
+        """`policy_version`: for spans."""
+        self._keys = keys
+        self._policy_version = policy_version
+
+    async def enter(self, exchange: Exchange) -> None:
+        """Fill `exchange.principal`. Raises Unauthorized."""
         with exchange.telemetry.stage(spans.STAGE_AUTHORIZE):
-            exchange.principal = keys.caller(exchange.authorization, exchange.caller)
+            exchange.principal = self._keys.caller(exchange.authorization, exchange.caller)
         exchange.telemetry.annotate(
-            {spans.TENANT: exchange.principal.tenant, spans.POLICY_VERSION: policy_version}
+            {spans.TENANT: exchange.principal.tenant, spans.POLICY_VERSION: self._policy_version}
         )
-
-    return stage

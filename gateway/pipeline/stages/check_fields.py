@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 
 
-async def check_fields(exchange: Exchange) -> None:
-    """Raise the InvalidRequest of the first, unless the model's policy ignores them."""
-    engine = None if exchange.model is None else exchange.model.engine
-    if exchange.unknown and (engine is None or engine.service.unknown_fields != "ignore"):
-        raise exchange.unknown[0]
+class CheckFields(Stage):
+    """The stage."""
+
+    async def enter(self, exchange: Exchange) -> None:
+        """Raise the InvalidRequest of the first, unless the model's policy ignores them."""
+        engine = None if exchange.model is None else exchange.model.engine
+        if exchange.unknown and (engine is None or engine.service.unknown_fields != "ignore"):
+            raise exchange.unknown[0]

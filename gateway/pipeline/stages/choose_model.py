@@ -13,13 +13,14 @@ import msgspec
 from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
 from gateway.errors import ApiError, Forbidden, RateLimited
-from gateway.exchange.exchange import Escalation, Exchange
+from gateway.exchange.exchange import Escalation, Exchange, Stage
 from gateway.exchange.model_table import ModelTable
 from gateway.requests.types import ChatRequest
 from gateway.routing.candidates import Selection
 from gateway.routing.condition_values import Facts, user_of
 from gateway.routing.decision_token import HEADER as DECISION_HEADER
 from gateway.routing.decision_token import DecisionToken, write_token
+from gateway.routing.exposed import MODEL_HEADER, REASON_HEADER, ROUTE_HEADER
 from gateway.routing.releases import releases_of
 from gateway.routing.request_changes import adapted, change_request
 from gateway.routing.signals import Signals
@@ -30,14 +31,9 @@ from policies.routes import Refusal, Split
 from policies.routing import Choice, Routing, SignalsNeeded
 
 _BY_USER = Split(models={}, sticky="user")
-ROUTE_HEADER = "x-penstock-route"
-MODEL_HEADER = "x-penstock-model"
-REASON_HEADER = "x-penstock-reason"
-EXPOSED_HEADERS = (ROUTE_HEADER, MODEL_HEADER, REASON_HEADER)
-"""Headers of answers and errors, where the policies say `routing.expose`."""
 
 
-class ChooseModel:
+class ChooseModel(Stage):
     """The stage, under one version of the policies."""
 
     def __init__(
@@ -67,7 +63,7 @@ class ChooseModel:
         self._is_exposed = policies.routing.expose
         self._profiles = policies.guardrails.profiles
 
-    async def __call__(self, exchange: Exchange) -> None:
+    async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
         with exchange.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
             choice = await self._decide(exchange)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gateway.answer import Delta, Generated, Relayed
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.providers.upstream.generated import in_deltas
 
 
-async def listen(exchange: Exchange) -> None:
-    """The text will be the result of `exchange.sent_text`, when the answer has ended well."""
-    answer = exchange.answer
-    if exchange.sent_text is None or not isinstance(answer, Generated | Relayed):
-        return
-    neutral = in_deltas(answer)
-    neutral.deltas = _Heard(exchange, neutral.deltas)
-    exchange.answer = neutral
+class Listen(Stage):
+    """The stage."""
+
+    async def enter(self, exchange: Exchange) -> None:
+        """The text will be the result of `exchange.sent_text`, when the answer has ended well."""
+        answer = exchange.answer
+        if exchange.sent_text is None or not isinstance(answer, Generated | Relayed):
+            return
+        neutral = in_deltas(answer)
+        neutral.deltas = _Heard(exchange, neutral.deltas)
+        exchange.answer = neutral
 
 
 class _Heard(AsyncIterator[Delta]):

@@ -16,7 +16,7 @@ from cache.verify.guards import unreadable
 from gateway.auth import KeyRing
 from gateway.errors import TimedOut
 from gateway.exchange.answer_text import whole_text
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.requests.types import ChatRequest
@@ -35,7 +35,7 @@ MAX_JOINS = 2
 """How many calls a request waits for that end without an answer to share, before it makes its own."""
 
 
-class LookUp:
+class LookUp(Stage):
     """The stage, with what all its requests share."""
 
     def __init__(self, cache: ResponseCache, keys: KeyRing) -> None:
@@ -43,7 +43,7 @@ class LookUp:
         self._cache = cache
         self._keys = keys
 
-    async def __call__(self, exchange: Exchange) -> None:
+    async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.answer` on a hit, else prepare `exchange.cache_use` for remember.
 
         A request that guardrails have refused has its answer already. Raises InvalidRequest for unknown
@@ -70,6 +70,13 @@ class LookUp:
                 exchange.telemetry.cache_guarded(use.guard, label)
         if exchange.answer is None and directives.is_only_cached:
             raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
+
+    def settle(self, exchange: Exchange) -> None:
+        """Release those who wait for an answer that has not come; forget one that guardrails have flagged."""
+        use, screening = exchange.cache_use, exchange.screening
+        if use is not None:
+            is_flagged = screening is not None and (screening.is_flagged or screening.is_blocked)
+            self._cache.settle(use, is_flagged=is_flagged)
 
     async def _look_up(
         self, exchange: Exchange, model: ServedModel, settings: CacheSettings, directives: CacheDirectives

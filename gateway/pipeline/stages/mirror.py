@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Answer, Embedded, Generated, Relayed, close_answer
 from gateway.errors import ApiError, NotFound, TimedOut, to_api_error
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.providers.upstream.generated import in_deltas
@@ -28,7 +28,7 @@ MAX_CONCURRENT = 16
 """Shadow requests of one worker at a time, whatever the policies allow."""
 
 
-class Mirror:
+class Mirror(Stage):
     """The stage. What it sends counts as the endpoint `shadow` in metrics, and never delays the request."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Mirror:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: dict[str, tuple[float, int]] = {}  # by model: start of this minute, requests in it
 
-    async def __call__(self, exchange: Exchange) -> None:
+    async def enter(self, exchange: Exchange) -> None:
         """Start a shadow request where a rule says so and the rate allows it."""
         shadow = self._shadow(exchange)
         if shadow is None or exchange.answer is not None or random.random() >= shadow.share:
@@ -66,6 +66,11 @@ class Mirror:
         task = asyncio.create_task(self._ask(exchange, model, telemetry))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Stop waiting for a text that will not come: there is nothing to compare with."""
+        if exchange.sent_text is not None and not exchange.sent_text.done():
+            exchange.sent_text.cancel()
 
     async def _ask(self, exchange: Exchange, model: ServedModel, telemetry: RequestTelemetry) -> None:
         """Ask the model and read its answer to the end. Nothing of it is kept, but how far it agrees."""

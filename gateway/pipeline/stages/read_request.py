@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.reasoning import with_effort
 from gateway.requests.types import ChatRequest
 from gateway.requests.unknown_fields import collecting
 
 
-async def read_request(exchange: Exchange) -> None:
-    """Fill `exchange.body` and `exchange.request`; raises ApiError."""
-    exchange.body = decode_body(await exchange.read_body())
-    if exchange.translate is not None:
-        with collecting() as exchange.unknown:
-            exchange.body = await exchange.translate(exchange.body, exchange.principal)
-    request = typed(exchange.body, exchange.endpoint.request)
-    exchange.request = with_effort(request) if isinstance(request, ChatRequest) else request
+class ReadRequest(Stage):
+    """The stage."""
+
+    async def enter(self, exchange: Exchange) -> None:
+        """Fill `exchange.body` and `exchange.request`. Raises ApiError."""
+        exchange.body = decode_body(await exchange.read_body())
+        if exchange.translate is not None:
+            with collecting() as exchange.unknown:
+                exchange.body = await exchange.translate(exchange.body, exchange.principal)
+        request = typed(exchange.body, exchange.endpoint.request)
+        exchange.request = with_effort(request) if isinstance(request, ChatRequest) else request

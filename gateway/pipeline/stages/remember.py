@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cache.classifiers import freshness
 from cache.classifiers.timeliness import lifetime_s
 from gateway.answer import Generated, Relayed
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.response_cache.recording import ends_of, record
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse
@@ -21,14 +21,14 @@ THREAD_FROM_CHARS = 4_000
 """Questions of this length are searched for personal data in a thread."""
 
 
-class Remember:
+class Remember(Stage):
     """The stage, with what all its requests share."""
 
     def __init__(self, cache: ResponseCache) -> None:
         self._cache = cache
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, exchange: Exchange) -> None:
+    async def enter(self, exchange: Exchange) -> None:
         """Share the answer of a flight that this exchange leads, and store it at its end."""
         use, answer, meaning = exchange.cache_use, exchange.answer, exchange.meaning
         if use is not None and use.flight is not None and exchange.failed_models:

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from gateway.answer import Delta, Generated, Usage
-from gateway.errors import InvalidRequest
-from gateway.exchange.exchange import Exchange
+from gateway.errors import ApiError, InvalidRequest
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.exchange.turns import user_turns
 from gateway.requests.parse import typed
 from gateway.requests.prompts import num_choices, parse_prompts
 from gateway.requests.types import CompletionRequest, GenerationRequest
+from gateway.routing.other_models import OtherModels
 from gateway.screening.answer import check_failed
 from gateway.screening.guards import Guards
 from gateway.telemetry import spans
@@ -27,13 +28,24 @@ from guardrails.screen.verdicts import Check, OnVerdict, Outcome
 HEADER = "x-penstock-guardrails"
 
 
-class ScreenRequest:
+class ScreenRequest(Stage):
     """The stage, under one version of the policies."""
 
-    def __init__(self, guards: Guards) -> None:
+    def __init__(self, guards: Guards, others: OtherModels) -> None:
+        """`others`: the models that may answer what the guardrails of the first one refuse."""
         self._guards = guards
+        self._others = others
 
-    async def __call__(self, exchange: Exchange) -> None:
+    async def enter(self, exchange: Exchange) -> None:
+        """Screen for the model, or for the one of `fallback.refused` that takes over. Raises ApiError."""
+        while True:
+            try:
+                return await self._screen(exchange)
+            except ApiError as error:
+                if not self._others.try_replace_refusing(exchange, error):
+                    raise
+
+    async def _screen(self, exchange: Exchange) -> None:
         """Fill `exchange.screening`; change `body` and `request`, or fill `answer` with a refusal.
 
         Raises InvalidRequest (`content_filter`), or Unavailable for a check that failed.

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
-from gateway.exchange.exchange import Endpoint
+from gateway.exchange.exchange import Endpoint, Exchange, Stage
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.fake import FakeProvider
@@ -51,6 +51,46 @@ async def test_settling_records_the_error() -> None:
     exchange.error = TimedOut("late")
     pipeline.settle(exchange)
     assert num_late() == before + 1
+
+
+class Noting(Stage):
+    """Notes what is called."""
+
+    def __init__(self, name: str, notes: list[str], fails_to: str = "") -> None:
+        self._name, self._notes, self._fails_to = name, notes, fails_to
+
+    async def enter(self, exchange: Exchange) -> None:
+        self._notes.append(f"enter {self._name}")
+        if self._fails_to == "enter":
+            raise TimedOut("late")
+
+    def settle(self, exchange: Exchange) -> None:
+        self._notes.append(f"settle {self._name}")
+        if self._fails_to == "settle":
+            raise RuntimeError(self._fails_to.upper())
+
+
+async def test_what_was_entered_is_settled_in_reverse_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The stage that raised has begun something too; those after it have not."""
+    notes: list[str] = []
+    pipeline = Pipeline(KeyRing([]), models(), response_cache(), Policies())
+    fails = {"b": "settle", "c": "enter"}
+    pipeline.stages = tuple(Noting(name, notes, fails.get(name, "")) for name in "abcd")
+    exchange = exchange_of()
+    with pytest.raises(TimedOut):
+        await pipeline.run(exchange)
+    for _ in range(2):
+        pipeline.settle(exchange)
+    assert notes == ["enter a", "enter b", "enter c", "settle c", "settle b", "settle a"]
+    assert "settled by Noting, failed with RuntimeError" in caplog.text and "SETTLE" not in caplog.text
+
+
+async def test_a_count_of_tokens_is_neither_admitted_nor_accounted_for() -> None:
+    pipeline, exchange = Pipeline(KeyRing([]), models(), response_cache(), Policies()), exchange_of()
+    await pipeline.choose(exchange)
+    assert exchange.model is not None and exchange.num_admitted == 0
+    names = [type(stage).__name__ for stage in exchange.entered]
+    assert names == ["Authorize", "ReadRequest", "ChooseModel", "CheckFields"]
 
 
 @pytest.mark.parametrize("refusal", [BodyTooLarge("big"), InvalidRequest("bad")])

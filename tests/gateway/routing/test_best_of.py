@@ -12,8 +12,9 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider, Script
+from gateway.routing.other_models import OtherModels
 from policies.choose import BestOf
 from policies.document import Policies
 from policies.routes import Route, RoutingSection
@@ -47,9 +48,9 @@ class Trial:
     async def ask(self, **fields: Any) -> tuple[str, Exchange]:  # noqa: ANN401
         messages = [{"role": "user", "content": "hi"}]
         exchange = exchange_with({"model": "auto", "messages": messages, **fields})
-        await read_request(exchange)
-        await ChooseModel(self.table, self.policies)(exchange)
-        await CallModel(self.table, 3)(exchange)
+        await ReadRequest().enter(exchange)
+        await ChooseModel(self.table, self.policies).enter(exchange)
+        await CallModel(OtherModels(self.table, 3)).enter(exchange)
         assert isinstance(exchange.answer, Generated)
         self.deltas = [delta async for delta in exchange.answer.deltas]
         return "".join(delta.text for delta in self.deltas), exchange

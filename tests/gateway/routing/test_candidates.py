@@ -11,7 +11,7 @@ from gateway.errors import ApiError
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing.candidates import Selection
 from gateway.routing.memory import RoutingMemory
@@ -56,10 +56,10 @@ async def chosen(
     given = Policies(routes={"auto": Route(choose=section)})
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages, **fields})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     memory = memory or RoutingMemory(latencies or MovingMeans(0.0))
     selection = Selection(table, given, memory=memory, draw=lambda: 0.5)
-    await ChooseModel(table, given, selection=selection)(exchange)
+    await ChooseModel(table, given, selection=selection).enter(exchange)
     return exchange
 
 
@@ -175,7 +175,7 @@ async def test_an_estimate_over_vectors_asks_for_the_meaning_once() -> None:
         [ServedModel(name, "engine", FakeProvider(), LIMITS) for name in ("small", "large")], {}
     )
     exchange = exchange_with({"model": "auto", "messages": [{"role": "user", "content": EASY}]})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     encoder = EncoderModel(checkpoint="builtin:all-minilm-l6-v2")
     given = Policies(models={"minilm": ModelEntry(encoder=encoder)}, routes={"auto": Route(choose=section)})
     await Selection(table, given, embed).choose(exchange, section)

@@ -15,9 +15,10 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider, Script, TextCall
 from gateway.requests.types import ChatRequest
+from gateway.routing.other_models import OtherModels
 from gateway.web.deadlines import TimeLimits
 from policies.choose import Cascade
 from policies.document import Policies, Price
@@ -70,9 +71,9 @@ class Trial:
     async def ask(self, **fields: Any) -> tuple[str, Exchange]:  # noqa: ANN401
         messages = [{"role": "user", "content": "hi"}]
         exchange = exchange_with({"model": "auto", "messages": messages, **fields})
-        await read_request(exchange)
-        await ChooseModel(self.table, self.policies)(exchange)
-        await CallModel(self.table, 3)(exchange)
+        await ReadRequest().enter(exchange)
+        await ChooseModel(self.table, self.policies).enter(exchange)
+        await CallModel(OtherModels(self.table, 3)).enter(exchange)
         assert isinstance(exchange.answer, Generated)
         self.deltas = [delta async for delta in exchange.answer.deltas]
         return "".join(delta.text for delta in self.deltas), exchange
@@ -111,11 +112,11 @@ async def test_the_error_of_a_model_in_the_middle_names_it() -> None:
     )
     route = Route(cascade=Cascade(models=list(scripts), escalate_on=["low_confidence"]))
     exchange = exchange_with({"model": "auto", "messages": [{"role": "user", "content": "hi"}]})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     policies = Policies(routes={"auto": route}, routing=RoutingSection(expose=True))
-    await ChooseModel(table, policies)(exchange)
+    await ChooseModel(table, policies).enter(exchange)
     with pytest.raises(ServerError):
-        await CallModel(table, 3)(exchange)
+        await CallModel(OtherModels(table, 3)).enter(exchange)
     assert exchange.response_headers["x-penstock-model"] == "middle"
     assert exchange.response_headers["x-penstock-reason"].endswith("small: confidence 0.10")
 
@@ -232,7 +233,7 @@ async def test_a_request_of_much_gain_goes_to_the_last_model_at_once() -> None:
 async def test_a_completion_is_judged_too() -> None:
     trial = Trial(saying(("a", 0.3)))
     exchange = exchange_with({"model": "auto", "prompt": "hi"}, endpoint="completions")
-    await read_request(exchange)
-    await ChooseModel(trial.table, trial.policies)(exchange)
-    await CallModel(trial.table, 3)(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(trial.table, trial.policies).enter(exchange)
+    await CallModel(OtherModels(trial.table, 3)).enter(exchange)
     assert exchange.model is not None and exchange.model.name == "large"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing.condition_values import Facts
 from gateway.web.deadlines import TimeLimits
@@ -21,7 +21,7 @@ CHAT = {"model": "auto", "messages": [{"role": "user", "content": "12345"}]}
 
 async def fact(name: str, body: dict[str, Any], endpoint: str = "chat") -> object:
     exchange = exchange_with(body, endpoint)  # type: ignore[arg-type]
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     return Facts(ModelTable([], {}), Policies()).of(exchange, [name], [])[name]
 
 
@@ -70,7 +70,7 @@ async def test_maps_have_the_keys_of_the_conditions() -> None:
         num_waiting=lambda: 7,
     )  # fmt: skip
     exchange = exchange_with({**CHAT, "metadata": {"team": "red"}}, headers={"x-region": "eu"})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     keys = [
         ("headers", "x-region"), ("headers", "x-none"), ("request.metadata", "team"),
         ("request.metadata", "none"), ("live.ready", "small"), ("live.queue", "small"),
@@ -86,7 +86,7 @@ async def test_maps_have_the_keys_of_the_conditions() -> None:
 
 async def test_a_tenants_tier() -> None:
     exchange = exchange_with(CHAT)
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     facts = Facts(ModelTable([], {}), Policies(tenants={"default": Tenant(tier="gold")}))
     assert facts.of(exchange, ["tenant.tier"], []) == {"tenant.tier": "gold"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.routing.predicted_gain import predict_gain
 from router.estimate import load_estimate
 from tests.gateway.pipeline.exchanges import exchange_with
@@ -22,7 +22,7 @@ async def encoded(*turns: str, estimate: str = "builtin:general") -> list[str]:
 
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     await predict_gain(exchange, load_estimate(estimate), embed, {"en"})
     return asked
 

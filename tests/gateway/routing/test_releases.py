@@ -8,7 +8,7 @@ import pytest
 
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing.releases import Released, releases_of
 from gateway.web.deadlines import TimeLimits
@@ -47,8 +47,8 @@ async def name_and_reason(given: Policies, **fields: Any) -> tuple[str, str]:  #
     table = ModelTable([ServedModel(name, "engine", FakeProvider(), limits) for name in given.models], {})
     body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}], **fields}
     exchange = exchange_with(body)
-    await read_request(exchange)
-    await ChooseModel(table, given)(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(table, given).enter(exchange)
     assert exchange.model is not None
     return exchange.model.name, exchange.reason
 

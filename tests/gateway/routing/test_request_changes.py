@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.exchange.model_table import Kind, ServedModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.requests.types import ChatRequest
 from gateway.routing.request_changes import adapted, change_request
@@ -21,7 +21,7 @@ CHAT = {"model": "auto", "messages": [USER]}
 
 async def changed(body: dict[str, Any], *changes: Action, endpoint: str = "chat") -> dict[str, Any]:
     exchange = exchange_with(body, endpoint)  # type: ignore[arg-type]
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     change_request(exchange, changes)
     for name, value in exchange.body.items():
         assert getattr(exchange.request, name) == value
@@ -99,7 +99,7 @@ async def test_completions_have_no_system_message() -> None:
 
 async def test_without_changes_the_request_is_the_same_object() -> None:
     exchange = exchange_with(CHAT)
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     request = exchange.request
     assert isinstance(request, ChatRequest)
     change_request(exchange, [parameters(clamp=Clamp(temperature=Bounds(max=1.0)))])

@@ -13,7 +13,7 @@ from gateway.errors import ApiError
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.signals import Signals
@@ -32,7 +32,7 @@ VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": [0.6, 0.8], "w
 async def asked(*turns: str, **fields: Any) -> Exchange:  # noqa: ANN401
     messages = [{"role": "user", "content": turn} for turn in turns]
     exchange = exchange_with({"model": "auto", "messages": messages, **fields})
-    await read_request(exchange)
+    await ReadRequest().enter(exchange)
     return exchange
 
 
@@ -158,7 +158,7 @@ async def test_a_refusal_says_whether_it_fails_closed(when: str, is_refused: boo
     exchange = await asked("not known to the encoder")
     stage = ChooseModel(table, policies, signals=Signals(policies, Encoder().embed))
     with pytest.raises(ApiError) if is_refused else contextlib.nullcontext():
-        await stage(exchange)
+        await stage.enter(exchange)
 
 
 async def test_phrases_are_tried_again_after_a_failure() -> None:
@@ -206,9 +206,9 @@ async def test_only_what_a_tried_rule_refers_to_is_computed() -> None:
     )
     stage = ChooseModel(table, policies, signals=Signals(policies, encoder.embed))
     first = await asked("east", "east")
-    await stage(first)
+    await stage.enter(first)
     assert not encoder.asked and not first.signals
     second = await asked("east")
-    await stage(second)
+    await stage.enter(second)
     assert second.model is not None and second.model.name == "b"
     assert second.signals == {"signals.similarity": {"refunds": 1.0}} and second.meaning is not None

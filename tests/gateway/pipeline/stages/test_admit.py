@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from gateway.accounting.admission import Admission
 from gateway.accounting.counters import Counters
 from gateway.accounting.ledger import Ledger
 from gateway.auth import Principal
 from gateway.errors import ApiError
 from gateway.exchange.exchange import Exchange
 from gateway.pipeline.stages.admit import Admit
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from policies.document import Policies
 from policies.tenants import Limits, Tenant, Tier
 from tests.gateway.pipeline.exchanges import BODIES, exchange_with
@@ -23,13 +24,16 @@ class Door:
 
     def __init__(self, tier: Tier, **more: Any) -> None:  # noqa: ANN401
         self.ledger = Ledger(Counters(now_s=lambda: 1_000_000_020.0))
-        self.stage = Admit(Policies(tiers={"default": tier}, **more), self.ledger)
+        self.stage = self.reloaded(tier, **more)
+
+    def reloaded(self, tier: Tier, **more: Any) -> Admit:  # noqa: ANN401
+        return Admit(Admission(Policies(tiers={"default": tier}, **more), self.ledger))
 
     async def ask(self, model: str = "auto", tenant: str = "t", n: int | None = None) -> Exchange:
         exchange = exchange_with({**BODIES["chat"], "model": model, "n": n})
-        await read_request(exchange)
+        await ReadRequest().enter(exchange)
         exchange.principal = Principal(tenant, "")
-        await self.stage(exchange)
+        await self.stage.enter(exchange)
         return exchange
 
     async def refusal(self, **fields: Any) -> ApiError:  # noqa: ANN401
@@ -71,7 +75,7 @@ async def test_requests_at_the_same_time() -> None:
     first = await door.ask()
     error = await door.refusal()
     assert "1 requests at the same time" in error.message and error.headers["retry-after"] == "1"
-    door.stage.release(first)
+    door.stage.settle(first)
     await door.ask()
 
 
@@ -80,7 +84,7 @@ async def test_a_refused_request_is_not_released() -> None:
     await door.ask()
     refused = exchange_with(BODIES["chat"])
     refused.principal = Principal("t", "")
-    door.stage.release(refused)
+    door.stage.settle(refused)
     await door.refusal()
 
 
@@ -110,7 +114,17 @@ async def test_every_answer_counts_as_a_concurrent_request() -> None:
     error = await door.refusal(n=2)
     assert (error.status, error.code) == (429, "rate_limit_exceeded")
     await door.ask()
-    door.stage.release(first)
+    door.stage.settle(first)
     await door.ask(n=3)
     error = await door.refusal(n=5)
     assert (error.status, error.param) == (400, "n") and "5 answers" in error.message
+
+
+async def test_a_limit_holds_over_a_reload_of_the_policies() -> None:
+    door = Door(Tier(limits=Limits(concurrent_requests=2)))
+    running = [await door.ask(), await door.ask()]
+    before, door.stage = door.stage, door.reloaded(Tier(limits=Limits(concurrent_requests=2)))
+    await door.refusal()
+    before.settle(running[0])
+    await door.ask()
+    await door.refusal()

@@ -4,14 +4,14 @@ import pytest
 
 from gateway.auth import KeyRing
 from gateway.errors import Unauthorized
-from gateway.pipeline.stages.authorize import authorize
+from gateway.pipeline.stages.authorize import Authorize
 from tests.gateway.pipeline.exchanges import exchange_of
 
 
 async def test_fills_the_principal_or_refuses() -> None:
-    stage = authorize(KeyRing(["sk-a"]), "v1")
+    stage = Authorize(KeyRing(["sk-a"]), "v1")
     exchange = exchange_of(authorization="Bearer sk-a")
-    await stage(exchange)
+    await stage.enter(exchange)
     assert exchange.principal.tenant.startswith("key-")
     with pytest.raises(Unauthorized):
-        await stage(exchange_of())
+        await stage.enter(exchange_of())

@@ -15,8 +15,9 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider, Script, TextCall
+from gateway.routing.other_models import OtherModels
 from gateway.web.deadlines import TimeLimits
 from policies.document import Policies
 from policies.routes import Fallback, Route, RoutingSection, Rule
@@ -57,9 +58,9 @@ async def answered(
     route = Route(model=models[0].name, fallback=fallback)
     policies = Policies(routes={"auto": route}, routing=RoutingSection(expose=True))
     exchange = exchange_of()
-    await read_request(exchange)
-    await ChooseModel(table, policies)(exchange)
-    await CallModel(table, max_attempts)(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(table, policies).enter(exchange)
+    await CallModel(OtherModels(table, max_attempts)).enter(exchange)
     return exchange
 
 
@@ -165,7 +166,7 @@ async def test_another_model_has_time_of_its_own_after_one_without_a_limit_to_it
 async def test_a_stored_answer_needs_no_call() -> None:
     provider = FakeProvider()
     exchange = await answered([served("a", provider)], None)
-    await CallModel(ModelTable([], {}), 3)(exchange)
+    await CallModel(OtherModels(ModelTable([], {}), 3)).enter(exchange)
     assert len(provider.asked) == 1
 
 
@@ -175,7 +176,7 @@ async def test_rules_for_all_requests_give_models_a_fallback() -> None:
     )
     rules = [Rule(fallback=Fallback(any=["b"]))]
     exchange = exchange_of("completions")
-    await read_request(exchange)
-    await ChooseModel(table, Policies(routing=RoutingSection(rules=rules)))(exchange)
-    await CallModel(table, 3)(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(table, Policies(routing=RoutingSection(rules=rules))).enter(exchange)
+    await CallModel(OtherModels(table, 3)).enter(exchange)
     assert exchange.model is not None and exchange.model.name == "b"

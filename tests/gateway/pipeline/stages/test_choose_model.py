@@ -13,7 +13,7 @@ from gateway.errors import ApiError, NotFound
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel, pick
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.web.deadlines import TimeLimits
 from policies.document import Policies
@@ -32,8 +32,8 @@ def policies(*rules: Rule, **route: Any) -> Policies:  # noqa: ANN401
 async def chosen(given: Policies, **more: object) -> Exchange:
     table = ModelTable([ServedModel(name, "engine", FakeProvider(), LIMITS) for name in "abc"], {})
     exchange = exchange_with({**CHAT, **more})
-    await read_request(exchange)
-    await ChooseModel(table, given)(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(table, given).enter(exchange)
     return exchange
 
 
@@ -44,11 +44,11 @@ def name_of(exchange: Exchange) -> str:
 
 async def test_without_rules_it_follows_the_tables_routes_or_refuses() -> None:
     exchange = exchange_of()
-    await read_request(exchange)
-    await ChooseModel(models(), Policies())(exchange)
+    await ReadRequest().enter(exchange)
+    await ChooseModel(models(), Policies()).enter(exchange)
     assert name_of(exchange) == "m" and exchange.response_headers == {}
     with pytest.raises(NotFound):
-        await ChooseModel(ModelTable([], {}), Policies())(exchange)
+        await ChooseModel(ModelTable([], {}), Policies()).enter(exchange)
 
 
 async def test_the_answer_says_why() -> None:

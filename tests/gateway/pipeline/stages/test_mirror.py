@@ -20,7 +20,7 @@ from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.mirror import MAX_CONCURRENT, SHORT_CHARS, Mirror
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.routing.decision_log import DecisionLog, LogFile
 from gateway.telemetry.metrics import Metrics
@@ -52,9 +52,9 @@ class Setup:
 
     async def ask(self, endpoint: Endpoint = "completions") -> Exchange:
         exchange = exchange_of(endpoint)
-        await read_request(exchange)
-        await self.choose(exchange)
-        await self.mirror(exchange)
+        await ReadRequest().enter(exchange)
+        await self.choose.enter(exchange)
+        await self.mirror.enter(exchange)
         return exchange
 
     def counted(self, status: str) -> bool:
@@ -125,14 +125,14 @@ async def test_a_share_of_the_requests_is_mirrored() -> None:
 async def test_an_answer_from_the_cache_is_not_mirrored() -> None:
     setup = Setup(Shadow(model="other", share=1.0))
     exchange = exchange_of("completions")
-    await read_request(exchange)
-    await setup.choose(exchange)
+    await ReadRequest().enter(exchange)
+    await setup.choose.enter(exchange)
 
     async def stored() -> AsyncIterator[Delta]:
         yield Delta(0)
 
     exchange.answer = Generated(stored(), Usage())
-    await setup.mirror(exchange)
+    await setup.mirror.enter(exchange)
     assert setup.other.asked == []
 
 

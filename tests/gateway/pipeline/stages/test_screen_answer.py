@@ -9,7 +9,7 @@ import pytest
 from gateway.answer import Delta, Generated, Relayed, Usage
 from gateway.exchange.exchange import Exchange
 from gateway.pipeline.dry_run import exchange_for
-from gateway.pipeline.stages.screen_answer import screen_answer
+from gateway.pipeline.stages.screen_answer import ScreenAnswer
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
 from gateway.web.deadlines import Deadlines
 from guardrails.screen.screening import Screening
@@ -27,7 +27,7 @@ def exchange_of(request: CompletionRequest | EmbeddingRequest, answer: bytes) ->
 async def test_the_text_of_a_completion_is_screened() -> None:
     answer = b'{"choices": [{"index": 0, "text": "To a@b.org", "finish_reason": "stop"}]}'
     exchange = exchange_of(CompletionRequest(model="m", prompt="x"), answer)
-    await screen_answer(exchange)
+    await ScreenAnswer().enter(exchange)
     assert isinstance(exchange.answer, Generated)
     assert "".join([each.text async for each in exchange.answer.deltas]) == "To [EMAIL]"
 
@@ -48,7 +48,7 @@ async def test_a_model_at_work_is_not_late_while_its_answer_is_held_back(
     exchange.screening = Screening(guard_of(GuardrailProfile(topics={"sport": topic})))
     exchange.answer = Generated(source(), Usage())
     monkeypatch.setattr(Deadlines, "record_output", lambda self: seen.append("output"))
-    await screen_answer(exchange)
+    await ScreenAnswer().enter(exchange)
     async for each in exchange.answer.deltas:
         seen.append(each.text)
     assert seen == ["One ", "output", "two ", "output", "three.", "output", "output", "One two three."]
@@ -57,5 +57,5 @@ async def test_a_model_at_work_is_not_late_while_its_answer_is_held_back(
 async def test_vectors_are_relayed() -> None:
     exchange = exchange_of(EmbeddingRequest(model="m", input="x"), b'{"data": []}')
     given = exchange.answer
-    await screen_answer(exchange)
+    await ScreenAnswer().enter(exchange)
     assert exchange.answer is given

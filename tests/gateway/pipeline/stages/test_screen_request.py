@@ -10,11 +10,12 @@ import pytest
 from numpy import float32
 from numpy.typing import NDArray
 
-from gateway.exchange.model_table import ServedModel
+from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import exchange_for
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
+from gateway.routing.other_models import OtherModels
 from gateway.screening.guards import Guards
 from gateway.web.deadlines import TimeLimits
 from policies.guardrails import GuardrailProfile, GuardrailsSection, TopicRules
@@ -40,7 +41,8 @@ async def test_a_question_is_encoded_once(is_known: bool) -> None:
     (vector,) = await word_vectors([QUESTION])
     if is_known:
         exchange.meaning = Meaning.known(QUESTION, vector)
-    await ScreenRequest(Guards(GuardrailsSection(profiles={"p": PROFILE}), embed))(exchange)
+    guards = Guards(GuardrailsSection(profiles={"p": PROFILE}), embed)
+    await ScreenRequest(guards, OtherModels(ModelTable([], {}), 1)).enter(exchange)
     assert encoded == (["football"] if is_known else [QUESTION, "football"])
     assert exchange.meaning is not None and exchange.meaning.text == QUESTION
     found = await exchange.meaning.vector()
