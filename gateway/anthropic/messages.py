@@ -41,10 +41,12 @@ class MessagesTranslation(Translation):
 
     def shape(self, exchange: Exchange, answer: Generated) -> MessageShape:
         """Encodes the answer as a message."""
-        assert exchange.model is not None
         shows_thinking = self._shows_thinking and answer.shows_reasoning
         return MessageShape(
-            exchange.model.name, answer.usage, shows_thinking=shows_thinking, max_tokens=self._max_tokens
+            exchange.chosen_model.name,
+            answer.usage,
+            shows_thinking=shows_thinking,
+            max_tokens=self._max_tokens,
         )
 
 

@@ -39,8 +39,8 @@ class CountTokensEndpoint:
         exchange = new_exchange(self._spec, call, read_body, deadlines, counting)
         try:
             await self._pipeline.choose(exchange)
-            model, request = exchange.model, exchange.request
-            assert model is not None and isinstance(request, ChatRequest)
+            model, request = exchange.chosen_model, exchange.request
+            assert isinstance(request, ChatRequest)
             # A count runs no guardrails, so that a model's prompts must not leave for one.
             if isinstance(model.provider, TokenCounter) and model.guardrails is None:
                 num_tokens = await model.provider.count_tokens(exchange.model_call(request))

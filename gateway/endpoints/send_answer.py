@@ -50,7 +50,7 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Htt
     first = await anext(answer.deltas, None)
     if first is not None:
         _record(exchange, answer, first)
-    deadlines = exchange.deadlines
+    deadlines = exchange.asked.deadlines
     await call.start_stream(exchange.response_headers)
     piece = shape.opening() + (shape.chunk(first) if first is not None else b"")
     while True:
@@ -68,28 +68,28 @@ async def _stream(exchange: Exchange, answer: Generated, shape: Shape, call: Htt
 
 async def send_whole(exchange: Exchange, body: bytes, call: HttpCall) -> None:
     """Send an answer that is no text."""
-    exchange.deadlines.record_output()
-    exchange.telemetry.chunk()
+    exchange.asked.deadlines.record_output()
+    exchange.asked.telemetry.chunk()
     await call.respond(body, headers=exchange.response_headers)
 
 
 async def send_relayed(exchange: Exchange, answer: Relayed, call: HttpCall) -> None:
     """Send an upstream's answer unchanged. Raises what the provider raises."""
-    exchange.deadlines.record_output()
+    exchange.asked.deadlines.record_output()
     if isinstance(answer.body, bytes):
-        exchange.telemetry.chunk()
+        exchange.asked.telemetry.chunk()
         await call.respond(answer.body, answer.media_type.encode("ascii"), headers=exchange.response_headers)
         return
     await call.start_stream(exchange.response_headers)
     async for piece in answer.body:
-        exchange.telemetry.chunk()
+        exchange.asked.telemetry.chunk()
         await call.write(piece)
     await call.end_stream()
 
 
 def _record(exchange: Exchange, answer: Generated, delta: Delta) -> None:
     """Record a delta in telemetry, deadlines and finish reasons."""
-    exchange.telemetry.chunk()
-    exchange.deadlines.record_output()
+    exchange.asked.telemetry.chunk()
+    exchange.asked.deadlines.record_output()
     if delta.finish_reason is not None:
         answer.finish_reasons.append(delta.finish_reason)

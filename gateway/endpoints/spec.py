@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from gateway.answer import Embedded, Generated
 from gateway.auth import KeyRing, Principal
 from gateway.exchange.endpoint import Endpoint
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Asked, Exchange
 from gateway.exchange.shape import Shape
 from gateway.exchange.translation import StartTranslation, Translation
 from gateway.pipeline.pipeline import Pipeline
@@ -88,16 +88,17 @@ def new_exchange(
     translation: Translation | Counting | None,
 ) -> Exchange:
     """The exchange of a call that begins."""
-    return Exchange(
-        call.request_id,
-        endpoint,
-        call.telemetry,
-        read_body,
-        deadlines,
-        call.authorization,
-        call.cache_headers,
-        call.read_header,
-        call.internal_caller,
-        None if translation is None else translation.to_chat,
-        translation.truncates if isinstance(translation, Translation) else lambda: False,
+    asked = Asked(
+        request_id=call.request_id,
+        endpoint=endpoint,
+        telemetry=call.telemetry,
+        read_body=read_body,
+        deadlines=deadlines,
+        authorization=call.authorization,
+        cache_headers=call.cache_headers,
+        read_header=call.read_header,
+        caller=call.internal_caller,
+        translate=None if translation is None else translation.to_chat,
+        truncates=translation.truncates if isinstance(translation, Translation) else lambda: False,
     )
+    return Exchange(asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
 from gateway.answer import Answer, Usage
@@ -28,6 +28,13 @@ Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
 """Another API's body → that of a chat."""
 
 
+class NotYet(RuntimeError):
+    """A stage reads a part of the exchange that no stage before it has filled."""
+
+    def __init__(self, name: str, stage: str) -> None:
+        super().__init__(f"exchange.{name} is read before {stage} has filled it")
+
+
 @dataclass(frozen=True, slots=True)
 class Escalation:
     """The rules of a cascade or of a best of several answers, and the models after the first one."""
@@ -38,9 +45,9 @@ class Escalation:
     relays: bool  # one of them is an upstream
 
 
-@dataclass(slots=True, eq=False)
-class Exchange:
-    """One request to a model and its answer. Comments name the stage that fills a field."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asked:
+    """What came in with a request. Comments name the stage that reads a field."""
 
     request_id: str  # from `x-request-id`, or generated
     endpoint: Endpoint
@@ -54,6 +61,19 @@ class Exchange:
     caller: InternalCaller | None = None  # of a request that the gateway makes itself; authorize reads it
     translate: Translate | None = None  # read_request calls it; may raise ApiError
     truncates: Callable[[], bool] = lambda: False  # whether call_model may leave out the oldest turns
+
+    @property
+    def priority(self) -> int:
+        """Priority of its sequences in an engine: 0, or 1 for a batch's."""
+        return 0 if self.caller is None else self.caller.priority
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One request to a model and its answer. Comments name the stage that fills a field."""
+
+    asked: Asked
+    _: KW_ONLY
     principal: Principal = ANONYMOUS  # authorize
     body: dict[str, Any] = field(default_factory=dict)  # read_request: the one JSON parse
     # read_request: `body`, typed. Unset before that: no later stage runs without it.
@@ -93,34 +113,43 @@ class Exchange:
         return Usage() if self.answer is None else self.answer.usage
 
     @property
-    def priority(self) -> int:
-        """Priority of its sequences in an engine: 0, or 1 for a batch's."""
-        return 0 if self.caller is None else self.caller.priority
+    def chosen_model(self) -> ServedModel:
+        """The model, for what runs after choose_model."""
+        if self.model is None:
+            raise NotYet("model", "choose_model")
+        return self.model
+
+    @property
+    def rules(self) -> Choice:
+        """What the rules of the policies say, for what runs after choose_model."""
+        if self.choice is None:
+            raise NotYet("choice", "choose_model")
+        return self.choice
 
     def start_call(self, model: ServedModel) -> None:
         """From now on time is the model's, not the gateway's, and the model's limits apply."""
         provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
-        self.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
+        self.asked.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
         limits = model.limits
-        if self.priority:  # it may wait for others for as long as the total allows
+        if self.asked.priority:  # it may wait for others for as long as the total allows
             limits = replace(limits, first_token_s=None, idle_s=None)
-        self.deadlines.start_model_call(limits)
+        self.asked.deadlines.start_model_call(limits)
 
     async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
-        return await self.endpoint.ask(model.provider, self.model_call(self.request, telemetry))
+        return await self.asked.endpoint.ask(model.provider, self.model_call(self.request, telemetry))
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""
         return ModelCall(
             request,
             self.body,
-            self.request_id,
+            self.asked.request_id,
             self.principal.tenant_salt,
-            (telemetry or self.telemetry).propagation(),
-            self.priority,
-            is_translated=self.endpoint.is_translated,
-            clips_limit=self.endpoint.clips_limit,
+            (telemetry or self.asked.telemetry).propagation(),
+            self.asked.priority,
+            is_translated=self.asked.endpoint.is_translated,
+            clips_limit=self.asked.endpoint.clips_limit,
         )
 
 

@@ -249,6 +249,5 @@ def chat_shape(exchange: Exchange, answer: Generated) -> ChatShape:
 
 def model_and_fingerprint(exchange: Exchange) -> tuple[str, str | None]:
     """The fields `model` and `system_fingerprint` of an answer."""
-    model = exchange.model
-    assert model is not None
+    model = exchange.chosen_model
     return model.name, model.engine.model.fingerprint if model.engine is not None else None

@@ -14,7 +14,7 @@ from gateway.accounting.ledger import Ledger
 from gateway.auth import ANONYMOUS, Principal
 from gateway.errors import ApiError
 from gateway.exchange.endpoint import CHAT, Endpoint
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Asked, Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
 from gateway.pipeline.stages.admit import Admit
@@ -124,8 +124,7 @@ class DryRun:
                 message=error.message,
                 **_screened(exchange),
             )
-        choice, model = exchange.choice, exchange.model
-        assert choice is not None and model is not None
+        choice, model = exchange.rules, exchange.chosen_model
         targets = () if choice.action is None else choice.action.targets()
         chosen = exchange.decision
         if chosen is not None and chosen.strategy != "fastest":  # which draws
@@ -190,15 +189,15 @@ def exchange_for(
 
     deadlines = Deadlines(60)
     deadlines.close()
-    exchange = Exchange(
-        "dry-run",
-        endpoint,
-        _TELEMETRY.begin("other", "POST", "", []),
-        read_body,
-        deadlines,
+    asked = Asked(
+        request_id="dry-run",
+        endpoint=endpoint,
+        telemetry=_TELEMETRY.begin("other", "POST", "", []),
+        read_body=read_body,
+        deadlines=deadlines,
         read_header=lambda name: given.get(name, ""),
-        principal=principal,
     )
+    exchange = Exchange(asked, principal=principal)
     exchange.request = typed(body, endpoint.request)
     exchange.body = body
     return exchange

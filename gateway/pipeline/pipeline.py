@@ -112,7 +112,7 @@ class Pipeline:
             try:
                 stage.settle(exchange)
             except Exception as failure:  # noqa: BLE001 - what others hold must be given back
-                log_failure(failure, f"{exchange.request_id}, settled by {type(stage).__name__},")
+                log_failure(failure, f"{exchange.asked.request_id}, settled by {type(stage).__name__},")
 
 
 async def _enter(stages: Iterable[Stage], exchange: Exchange) -> None:

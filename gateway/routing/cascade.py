@@ -51,7 +51,7 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
         _change(exchange, {"logprobs": True if isinstance(client_request, ChatRequest) else 0})
     try:
         exchange.start_call(model)
-        answer = await exchange.ask(model, exchange.telemetry)
+        answer = await exchange.ask(model, exchange.asked.telemetry)
     except (ApiError, EngineError) as failure:
         error = to_api_error(failure)
         if "error" not in rules.escalate_on or error_class(error) is None:
@@ -124,8 +124,8 @@ def _give_up(exchange: Exchange, model: ServedModel, cause: str, answer: Generat
     usage = None if answer is None else answer.usage
     if usage is not None:
         exchange.rejected_usage.append((model, usage))
-    exchange.telemetry.call_ended(CallResult(usage=usage, response_model=model.name))
-    exchange.telemetry.annotate({spans.REASON: exchange.reason})
+    exchange.asked.telemetry.call_ended(CallResult(usage=usage, response_model=model.name))
+    exchange.asked.telemetry.annotate({spans.REASON: exchange.reason})
 
 
 def _predict_with(exchange: Exchange, held: _HeldBack, rules: Cascade) -> None:

@@ -53,7 +53,7 @@ class Facts:
 
     def _keyed(self, exchange: Exchange, name: str, key: str) -> object:
         if name == "headers":
-            return exchange.read_header(key)
+            return exchange.asked.read_header(key)
         if name == "request.metadata":
             return (_field(exchange, "metadata") or {}).get(key, "")
         if name == "live.spent_usd":
@@ -104,7 +104,7 @@ def _wants_json(exchange: Exchange) -> bool:
 
 _READERS: dict[str, Callable[[Exchange], object]] = {
     "request.model": lambda exchange: exchange.request.model,
-    "request.endpoint": lambda exchange: exchange.endpoint.name,
+    "request.endpoint": lambda exchange: exchange.asked.endpoint.name,
     "request.num_messages": lambda exchange: len(_field(exchange, "messages") or ()),
     "request.num_tokens_estimate": estimate_tokens,
     "request.has_tools": lambda exchange: bool(_field(exchange, "tools") or _field(exchange, "functions")),

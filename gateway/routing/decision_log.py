@@ -143,10 +143,10 @@ class DecisionLog:
         if exchange.model is None and not is_refused:
             return
         began_s, facts = exchange.noted
-        traceparent = exchange.telemetry.traceparent.split("-")
+        traceparent = exchange.asked.telemetry.traceparent.split("-")
         texts = user_turns(exchange.request) if self._has_texts else []
         record = Record(
-            id=exchange.request_id,
+            id=exchange.asked.request_id,
             trace=traceparent[1] if len(traceparent) > 1 else "",
             reason=exchange.reason,
             gain=None if exchange.gain is None else round(exchange.gain, 4),

@@ -14,7 +14,7 @@ EXPOSED_HEADERS = (ROUTE_HEADER, MODEL_HEADER, REASON_HEADER)
 
 def show_model(exchange: Exchange) -> None:
     """Tell the span, and the client where choose_model has told it, the model of now and why."""
-    exchange.telemetry.annotate({spans.REASON: exchange.reason})
+    exchange.asked.telemetry.annotate({spans.REASON: exchange.reason})
     if MODEL_HEADER in exchange.response_headers and exchange.model is not None:
         exchange.response_headers[MODEL_HEADER] = exchange.model.name
         exchange.response_headers[REASON_HEADER] = exchange.reason

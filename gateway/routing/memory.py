@@ -31,7 +31,7 @@ class RoutingMemory:
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
-        waited_s = exchange.telemetry.time_to_first_chunk_s
+        waited_s = exchange.asked.telemetry.time_to_first_chunk_s
         if exchange.model is not None and waited_s is not None:
             self.latencies.observe(exchange.model.name, waited_s)
             if exchange.usage.completion_tokens:

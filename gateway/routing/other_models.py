@@ -32,9 +32,8 @@ class OtherModels:
 
     def resolve(self, exchange: Exchange, name: str) -> ServedModel:
         """The model as the rules change it. Raises NotFound for an adapter that has been unloaded."""
-        assert exchange.choice is not None
         found = self._models.resolve(name)
-        return adapted(found, exchange.choice.changes, self._profiles)
+        return adapted(found, exchange.rules.changes, self._profiles)
 
     def after(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
         """The model to try after an error of this class; None when there is none."""
@@ -67,8 +66,8 @@ def fallback_of(exchange: Exchange) -> Fallback | None:
 
 def take_over(exchange: Exchange, following: ServedModel, error: ApiError) -> None:
     """Make another model the exchange's, after this error of the one that it had."""
-    assert exchange.model is not None
-    exchange.failed_models.append(exchange.model.name)
-    exchange.reason += f", {exchange.model.name}: {error_class(error)}"
+    failed = exchange.chosen_model.name
+    exchange.failed_models.append(failed)
+    exchange.reason += f", {failed}: {error_class(error)}"
     exchange.model = following
     show_model(exchange)

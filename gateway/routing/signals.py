@@ -102,7 +102,7 @@ class Signals:
                 found[name] = _READERS[name](text)
         for name in unread if text.last else ():
             exchange.unread_signals.add(name)
-            exchange.telemetry.signal_unavailable(name.removeprefix(SIGNALS))
+            exchange.asked.telemetry.signal_unavailable(name.removeprefix(SIGNALS))
         if UNAVAILABLE in names:
             found[UNAVAILABLE] = bool(text.last) and await self._is_unavailable(exchange, text.last, names)
         return {name: found[name] for name in names}

@@ -31,7 +31,7 @@ async def truncating(exchange: Exchange, ask: Callable[[], Awaitable[Answer]]) -
             if messages is None:
                 raise
         exchange.body = {**exchange.body, "messages": messages}
-        exchange.request = typed(exchange.body, exchange.endpoint.request)
+        exchange.request = typed(exchange.body, exchange.asked.endpoint.request)
         num_turns *= 2
 
 

@@ -66,10 +66,10 @@ class ResponsesTranslation(Translation):
 
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
         """Encodes the answer as a response."""
-        assert self._read is not None and exchange.model is not None
+        assert self._read is not None
         self._shape = ResponseShape(
             self._read,
-            exchange.model.name,
+            exchange.chosen_model.name,
             shows_reasoning=answer.shows_reasoning,
             response_id=self._response_id,
         )

@@ -22,7 +22,7 @@ class Account(Stage):
             return
         _charge(exchange, self._ledger)
         answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
-        exchange.telemetry.call_ended(
+        exchange.asked.telemetry.call_ended(
             CallResult(
                 usage=None if _is_follower(exchange) else exchange.usage,
                 finish_reasons=answer.finish_reasons if answer is not None else (),

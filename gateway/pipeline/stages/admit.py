@@ -17,7 +17,7 @@ class Admit(Stage):
 
     async def enter(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
-        tenant, caller = exchange.principal.tenant, exchange.caller
+        tenant, caller = exchange.principal.tenant, exchange.asked.caller
         if caller is None or not caller.is_admitted:
             request = exchange.request
             num_answers = num_choices(request)

@@ -17,8 +17,8 @@ class Authorize(Stage):
 
     async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.principal`. Raises Unauthorized."""
-        with exchange.telemetry.stage(spans.STAGE_AUTHORIZE):
-            exchange.principal = self._keys.caller(exchange.authorization, exchange.caller)
-        exchange.telemetry.annotate(
+        with exchange.asked.telemetry.stage(spans.STAGE_AUTHORIZE):
+            exchange.principal = self._keys.caller(exchange.asked.authorization, exchange.asked.caller)
+        exchange.asked.telemetry.annotate(
             {spans.TENANT: exchange.principal.tenant, spans.POLICY_VERSION: self._policy_version}
         )

@@ -33,8 +33,7 @@ class CallModel(Stage):
             return
         if exchange.cascade is not None and await self._descend(exchange, exchange.cascade):
             return
-        model, fallback = exchange.model, fallback_of(exchange)
-        assert model is not None
+        model, fallback = exchange.chosen_model, fallback_of(exchange)
         if fallback is None:
             exchange.answer = await _call(exchange, model)
             return
@@ -46,7 +45,7 @@ class CallModel(Stage):
                 following = self._others.after(exchange, fallback, error_class(error))
                 if following is None:
                     raise
-                exchange.telemetry.call_ended(
+                exchange.asked.telemetry.call_ended(
                     CallResult(response_model=model.name, error_type=type(error).__name__)
                 )
                 take_over(exchange, following, error)
@@ -56,14 +55,12 @@ class CallModel(Stage):
         """Whether a model before the last one has answered; else the last one is the exchange's model now."""
         rules = cascade.rules
         if isinstance(rules, BestOf):
-            assert exchange.model is not None
             others = [self._others.resolve(exchange, name) for name in cascade.following]
-            exchange.answer = await ask_for_best(exchange, [exchange.model, *others], rules)
+            exchange.answer = await ask_for_best(exchange, [exchange.chosen_model, *others], rules)
             show_model(exchange)
             return True
         for following in cascade.following:
-            assert exchange.model is not None
-            exchange.answer = await ask_with_doubt(exchange, exchange.model, rules)
+            exchange.answer = await ask_with_doubt(exchange, exchange.chosen_model, rules)
             if exchange.answer is not None:
                 show_model(exchange)
                 return True
@@ -89,12 +86,12 @@ class CallModel(Stage):
         except TimeoutError:
             raise TimedOut(f"The model gave no first token within {limit_s:g} s. Try again.") from None
         if waits_for_all:
-            exchange.deadlines.start_model_call(replace(model.limits, first_token_s=None))
+            exchange.asked.deadlines.start_model_call(replace(model.limits, first_token_s=None))
         return answer
 
 
 async def _call(exchange: Exchange, model: ServedModel) -> Answer:
     exchange.start_call(model)
-    if exchange.truncates():
-        return await truncating(exchange, lambda: exchange.ask(model, exchange.telemetry))
-    return await exchange.ask(model, exchange.telemetry)
+    if exchange.asked.truncates():
+        return await truncating(exchange, lambda: exchange.ask(model, exchange.asked.telemetry))
+    return await exchange.ask(model, exchange.asked.telemetry)

@@ -65,7 +65,7 @@ class ChooseModel(Stage):
 
     async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
-        with exchange.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
+        with exchange.asked.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
             choice = await self._decide(exchange)
             exchange.choice = choice
             exchange.reason = choice.reason
@@ -75,11 +75,11 @@ class ChooseModel(Stage):
                 exchange.model = adapted(found, choice.changes, self._profiles)
         if choice.route or choice.rule:
             decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
-            exchange.telemetry.annotate(decided)
+            exchange.asked.telemetry.annotate(decided)
         if exchange.decision is not None and self._keys is not None:
             tenant, place = exchange.principal.tenant, exchange.place
             now_s = int(time.time())
-            token = DecisionToken(exchange.request_id, place, exchange.decision.model, tenant, now_s)
+            token = DecisionToken(exchange.asked.request_id, place, exchange.decision.model, tenant, now_s)
             exchange.response_headers[DECISION_HEADER] = write_token(token, self._keys)
         if self._is_exposed:
             exchange.response_headers[ROUTE_HEADER] = choice.route

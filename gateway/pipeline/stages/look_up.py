@@ -49,15 +49,14 @@ class LookUp(Stage):
         A request that guardrails have refused has its answer already. Raises InvalidRequest for unknown
         directives, TimedOut (504) for `only` without a hit.
         """
-        model, request = exchange.model, exchange.request
-        assert model is not None
+        model, request = exchange.chosen_model, exchange.request
         is_refused = exchange.answer is not None
         if is_refused:
             return
         metadata = request.metadata if isinstance(request, ChatRequest) else None
-        directives = read_directives(*exchange.cache_headers, metadata)
+        directives = read_directives(*exchange.asked.cache_headers, metadata)
         if model.cache is not None and model.cache.mode != "none" and isinstance(request, ChatRequest):
-            with exchange.telemetry.stage(spans.STAGE_LOOK_UP):
+            with exchange.asked.telemetry.stage(spans.STAGE_LOOK_UP):
                 await self._look_up(exchange, model, model.cache, directives)
             use = exchange.cache_use
             outcome: Outcome = "bypass" if use is None else use.outcome
@@ -65,9 +64,9 @@ class LookUp(Stage):
             if use is not None and (use.may_write or use.outcome in HITS):
                 exchange.response_headers[f"{HEADER}-entry"] = use.entry_key.hex()
             label = model.metrics_label or model.name
-            exchange.telemetry.cache_looked_up(outcome, label)
+            exchange.asked.telemetry.cache_looked_up(outcome, label)
             if use is not None and use.guard:
-                exchange.telemetry.cache_guarded(use.guard, label)
+                exchange.asked.telemetry.cache_guarded(use.guard, label)
         if exchange.answer is None and directives.is_only_cached:
             raise TimedOut("No stored answer, and the request asked for nothing else.", code="cache_miss")
 
@@ -86,7 +85,9 @@ class LookUp(Stage):
         assert isinstance(request, ChatRequest)
         if revision is None or bypass_reason(exchange.body, settings):
             return
-        if exchange.priority:  # comparing by meaning takes time of this process, which online requests need
+        if (
+            exchange.asked.priority
+        ):  # comparing by meaning takes time of this process, which online requests need
             settings = replace(settings, mode="exact")
         tenant = exchange.principal.tenant if settings.scope == "tenant" else ""
         relays = model.kind == "upstream" if cascade is None else cascade.relays
@@ -165,7 +166,7 @@ class LookUp(Stage):
         exchange.start_call(model)
         exchange.answer = await flight.join()
         if exchange.answer is None:
-            exchange.telemetry.call_ended(CallResult())
+            exchange.asked.telemetry.call_ended(CallResult())
             return False
         use.outcome, use.entry_key = "shared", flight.key
         return True

@@ -60,7 +60,9 @@ class Mirror(Stage):
         except NotFound:  # an adapter that has been unloaded
             return
         telemetry = self._telemetry.begin("shadow", "POST", "", [])
-        telemetry.annotate({spans.REQUEST_ID: exchange.request_id, spans.TENANT: exchange.principal.tenant})
+        telemetry.annotate(
+            {spans.REQUEST_ID: exchange.asked.request_id, spans.TENANT: exchange.principal.tenant}
+        )
         if shadow.is_right and self._log is not None and isinstance(exchange.request, ChatRequest):
             exchange.sent_text = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._ask(exchange, model, telemetry))
@@ -101,13 +103,13 @@ class Mirror(Stage):
 
     async def _compare(self, exchange: Exchange, model: ServedModel, right: str, sent: str) -> None:
         """Record how far the sent answer agrees with the shadow's."""
-        assert self._log is not None and exchange.model is not None
+        chosen = exchange.chosen_model.name
         vectors = [await self._embed(text) for text in (sent, right)] if len(right) > SHORT_CHARS else []
         first, second = vectors or (None, None)
         cosine = None if first is None or second is None else float(first @ second)
-        scores = {exchange.model.name: round(agreement(sent, right, cosine), 4), model.name: 1.0}
-        if exchange.model.name != model.name:
-            self._log.label(Label(label_of=exchange.request_id, scores=scores, kind="shadow"))
+        scores = {chosen: round(agreement(sent, right, cosine), 4), model.name: 1.0}
+        if self._log is not None and chosen != model.name:
+            self._log.label(Label(label_of=exchange.asked.request_id, scores=scores, kind="shadow"))
 
     def _shadow(self, exchange: Exchange) -> Shadow | None:
         """The shadow of the last rule that has one."""

@@ -14,9 +14,9 @@ class ReadRequest(Stage):
 
     async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.body` and `exchange.request`. Raises ApiError."""
-        exchange.body = decode_body(await exchange.read_body())
-        if exchange.translate is not None:
+        exchange.body = decode_body(await exchange.asked.read_body())
+        if exchange.asked.translate is not None:
             with collecting() as exchange.unknown:
-                exchange.body = await exchange.translate(exchange.body, exchange.principal)
-        request = typed(exchange.body, exchange.endpoint.request)
+                exchange.body = await exchange.asked.translate(exchange.body, exchange.principal)
+        request = typed(exchange.body, exchange.asked.endpoint.request)
         exchange.request = with_effort(request) if isinstance(request, ChatRequest) else request

@@ -23,6 +23,6 @@ class ScreenAnswer(Stage):
             return
         if checks_answers(screening) and isinstance(exchange.request, GenerationRequest):
             found = in_deltas(answer)
-            num, on_output = num_choices(exchange.request), exchange.deadlines.record_output
+            num, on_output = num_choices(exchange.request), exchange.asked.deadlines.record_output
             deltas = ScreenedDeltas(found.deltas, screening, num, on_output)
             exchange.answer = replace(found, deltas=deltas)

@@ -50,8 +50,7 @@ class ScreenRequest(Stage):
 
         Raises InvalidRequest (`content_filter`), or Unavailable for a check that failed.
         """
-        model = exchange.model
-        assert model is not None
+        model = exchange.chosen_model
         profile = model.guardrails
         if profile is None or exchange.principal.tenant in profile.exempt_tenants:
             return
@@ -62,7 +61,7 @@ class ScreenRequest(Stage):
             return
         _check_logprobs(exchange, screening)
         _check_tokens(exchange, screening)
-        with exchange.telemetry.stage(spans.STAGE_SCREEN):
+        with exchange.asked.telemetry.stage(spans.STAGE_SCREEN):
             await _share_meaning(exchange, screening)
             try:
                 body = await screening.request_body(exchange.body)
@@ -75,7 +74,7 @@ class ScreenRequest(Stage):
         _expose(exchange, screening)
         if body != exchange.body:
             exchange.body = body
-            exchange.request = typed(body, exchange.endpoint.request)
+            exchange.request = typed(body, exchange.asked.endpoint.request)
         turns = user_turns(exchange.request)
         if exchange.meaning is None and turns and turns[-1] in screening.vectors:
             exchange.meaning = Meaning.known(turns[-1], screening.vectors[turns[-1]])
@@ -86,7 +85,7 @@ def _telling(exchange: Exchange, label: str) -> OnVerdict:
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
 
     def tell(text: str, check: Check, outcome: Outcome, language: str) -> None:
-        screened = partial(exchange.telemetry.screened, text, check, outcome, label, language)
+        screened = partial(exchange.asked.telemetry.screened, text, check, outcome, label, language)
         if threading.get_ident() == thread:
             screened()
         else:
@@ -113,12 +112,11 @@ def _check_logprobs(exchange: Exchange, screening: Screening) -> None:
     request = exchange.request
     if request.num_logprobs is None:
         return
-    assert exchange.model is not None
-    is_read_anew = isinstance(request, CompletionRequest) and exchange.model.kind == "upstream"
+    is_read_anew = isinstance(request, CompletionRequest) and exchange.chosen_model.kind == "upstream"
     if holds_back(screening) or (is_read_anew and checks_answers(screening)):
         raise InvalidRequest(
-            f"'logprobs' would show what the guardrails of {exchange.model.name!r} change or hold back: "
-            "leave it out.",
+            f"'logprobs' would show what the guardrails of {exchange.chosen_model.name!r} change or hold "
+            "back: leave it out.",
             param="logprobs",
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from gateway.endpoints.specs import SPECS
-from gateway.exchange.exchange import Exchange
+from gateway.exchange.exchange import Asked, Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import no_meaning
 from gateway.providers.fake import FakeProvider
@@ -49,9 +49,16 @@ def exchange_with(
     deadlines = Deadlines(60)
     deadlines.close()
     telemetry = TELEMETRY.begin(endpoint, "POST", "", [])
-    return Exchange(
-        *("id", ENDPOINTS[endpoint], telemetry, read_body, deadlines, authorization), read_header=read_header
+    asked = Asked(
+        request_id="id",
+        endpoint=ENDPOINTS[endpoint],
+        telemetry=telemetry,
+        read_body=read_body,
+        deadlines=deadlines,
+        authorization=authorization,
+        read_header=read_header,
     )
+    return Exchange(asked)
 
 
 def models(provider: FakeProvider | None = None) -> ModelTable:

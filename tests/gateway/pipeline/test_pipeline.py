@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -31,7 +33,10 @@ async def test_the_stages_in_order_give_an_answer(endpoint: Endpoint) -> None:
     await pipeline.run(exchange)
     (asked,) = provider.asked
     assert asked.request is exchange.request and asked.body is exchange.body
-    assert (asked.request_id, asked.tenant_salt) == (exchange.request_id, exchange.principal.tenant_salt)
+    assert (asked.request_id, asked.tenant_salt) == (
+        exchange.asked.request_id,
+        exchange.principal.tenant_salt,
+    )
     assert exchange.answer is not None and exchange.usage is exchange.answer.usage
     pipeline.settle(exchange)
 
@@ -99,7 +104,7 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
         raise refusal
 
     exchange = exchange_of()
-    exchange.read_body = refuse
+    exchange.asked = replace(exchange.asked, read_body=refuse)
     provider = FakeProvider()
     pipeline = Pipeline(KeyRing([]), models(provider), response_cache(), Policies())
     with pytest.raises(type(refusal)):

@@ -72,15 +72,18 @@ class Gateway:
     ) -> Exchange:
         """Run the stages; the answer is still to be read."""
         exchange = exchange_of()
-        exchange.caller = caller
-        exchange.authorization = f"Bearer {key}"
         body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
 
         async def read_body() -> bytes:
             return msgspec.json.encode(body)
 
-        exchange.read_body = read_body
-        exchange.cache_headers = (directives, "")
+        exchange.asked = replace(
+            exchange.asked,
+            caller=caller,
+            authorization=f"Bearer {key}",
+            read_body=read_body,
+            cache_headers=(directives, ""),
+        )
         try:
             await self.pipeline.run(exchange)
         except ApiError:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from gateway.exchange.exchange import Asked, Exchange, NotYet
+from tests.gateway.pipeline.exchanges import exchange_of, models
+
+MAX_FIELDS = 30
+"""Fields of `Exchange`. The number may shrink: a stage's own state belongs to the stage, or to a record."""
+MAX_ASSERTS = 31
+"""Times that code of the gateway asserts that a value is not None. The number may shrink."""
+
+
+async def test_what_came_in_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        exchange_of().asked.authorization = "Bearer other"  # type: ignore[misc]
+
+
+async def test_what_no_stage_has_filled_is_not_read() -> None:
+    exchange = exchange_of()
+    with pytest.raises(NotYet, match=r"exchange\.model is read before choose_model"):
+        _ = exchange.chosen_model
+    with pytest.raises(NotYet, match=r"exchange\.choice"):
+        _ = exchange.rules
+    exchange.model = models().resolve("m")
+    assert exchange.chosen_model is exchange.model
+
+
+def test_the_exchange_does_not_grow() -> None:
+    assert len(fields(Exchange)) <= MAX_FIELDS
+    assert len(fields(Asked)) <= 12
+
+
+def test_types_say_what_is_there() -> None:
+    texts = [path.read_text("utf-8") for path in Path("gateway").rglob("*.py")]
+    assert sum(len(re.findall(r"assert .* is not None", text)) for text in texts) <= MAX_ASSERTS
