@@ -111,7 +111,7 @@ async def test_a_slow_reader_slows_the_sender(serve: Serve) -> None:
     assert written < 20_000_000  # socket buffers, and ours
     await client.close()
     async with asyncio.timeout(10):
-        while server.server.tasks:  # once the client is gone, `send` raises
+        while server.server.state.tasks:  # once the client is gone, `send` raises
             await asyncio.sleep(0.01)
 
 
@@ -121,7 +121,7 @@ async def test_the_access_log_shows_the_path_as_sent_and_no_query(
     handler = Handler()
     handler.may_go_on.set()
     server = serve(app_with(handler))
-    server.server.has_access_log = True
+    server.server.state.has_access_log = True
     client = await server.connect()
     with caplog.at_level(logging.INFO, "penstock.access"):
         await client.send(request("GET", "/x%0aforged?key=secret"))
