@@ -15,8 +15,8 @@ from gateway.requests.types import EmbeddingRequest
 
 def embeddings_answer(exchange: Exchange, answer: Embedded) -> bytes:
     """The body that answers /v1/embeddings."""
-    request, model = exchange.request, exchange.model
-    assert isinstance(request, EmbeddingRequest) and model is not None
+    request, model = exchange.request, exchange.chosen_model
+    assert isinstance(request, EmbeddingRequest)
     as_base64 = request.encoding_format == "base64"
     return embeddings_body(answer.vectors, model.name, answer.usage.prompt_tokens, as_base64=as_base64)
 

@@ -47,8 +47,8 @@ async def ask_to_rank(provider: Provider, call: ModelCall[RerankRequest]) -> Ans
 
 def ranking(exchange: Exchange, answer: Embedded) -> bytes:
     """The body that answers /v1/rerank: the best first, equal ones in the order of the request."""
-    request, model = exchange.request, exchange.model
-    assert isinstance(request, RerankRequest) and model is not None
+    request, model = exchange.request, exchange.chosen_model
+    assert isinstance(request, RerankRequest)
     found = scores(answer.vectors)
     order = np.argsort(-found, kind="stable")[: request.top_n]
     num_tokens = answer.usage.prompt_tokens
