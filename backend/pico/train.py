@@ -11,32 +11,33 @@ import argparse
 import json
 import logging
 import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from backend.classifiers.training_files import run
 from backend.models.hyper_moe import HyperMoEConfig
-from backend.pico import checkpoint, recipe
-from backend.pico.batches import CPU, Encoded, Limits, are_answers_exact, forward, group_by_length, make_batch
+from backend.pico import checkpoint, recipe, training_loop
+from backend.pico.batches import CPU, Batch, Encoded, Limits, are_answers_exact, forward, group_by_length
 from backend.pico.curriculum import EMPHASIS, Cell, Mix, conversation, sample_conversations
 from backend.pico.experts import balance_loss, replace_blocks
 from backend.pico.hyper_moe import attach
 from backend.pico.model import SHAPES, build_model
 from backend.pico.optim import build_optimizers
-from backend.pico.parallel import all_reduce, all_reduce_gradients, join, partition, rank_and_workers
+from backend.pico.parallel import all_reduce, join, partition, rank_and_workers
 from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
 from backend.pico.prefetch import prefetched
 from backend.pico.tasks import FAMILIES
 from backend.pico.tokenizer import encode_training, train_tokenizer
+from backend.pico.training_loop import TrainingRun, log_progress, warmed_up
 from backend.pico.upcycle import upcycle
 
 if TYPE_CHECKING:
@@ -49,51 +50,74 @@ WEIGHTS = Path(__file__).with_name("weights")
 CONVERSATIONS_PER_STEP = {"pico-small": 128, "pico-base": 96, "pico-large": 96, "pico-draft": 96}
 BALANCE_WEIGHT = 0.01
 WARMUP_STEPS = 60
-FINAL_LR_SHARE = 0.02
 MATRIX_LR, OTHER_LR = 0.02, 0.003
 VALIDATE_EVERY, VALIDATION_PER_CELL = 200, 24
 CHECKPOINT_EVERY, LOG_EVERY, SCHEDULE_EVERY = 50, 10, 25
 
 
-@dataclass(slots=True)
-class Run:
-    """The state of a run, and its directory."""
+@dataclass(slots=True, kw_only=True)
+class Run(TrainingRun):
+    """The state of a model's run."""
 
-    folder: Path
     name: str  # of the model
-    seed: int
-    tokenizer: Tokenizer
     model: Model
-    optimizers: list[torch.optim.Optimizer]
     mix: Mix
-    device: torch.device
-    data_workers: int = 0  # processes that prefetch data
-    step: int = 0
-    tokens: int = 0
-    busy_s: float = 0.0
+    decay_steps: int = 0
 
-    def save(self) -> None:
-        """Write the checkpoint."""
-        state = {
+    @property
+    def trained(self) -> nn.Module:
+        """The model."""
+        return self.model
+
+    def training_batch(self, step: int) -> list[Encoded]:
+        """Return the encoded conversations of a step, a function of seed, step and mix."""
+        rng = Random(f"{self.seed}:{step}")
+        conversations = sample_conversations(rng, self.mix, CONVERSATIONS_PER_STEP[self.name])
+        return [encode_training(self.tokenizer, **found) for found in conversations]
+
+    def groups(self, encoded: list[Encoded]) -> list[list[int]]:
+        """Return this process's share of the batches."""
+        groups = list(group_by_length(encoded, Limits.on(self.device)))
+        mine = partition([len(group) * len(encoded[group[-1]][0]) for group in groups])
+        return [groups[index] for index in mine]
+
+    def loss(self, batch: Batch, learnt_tokens: int) -> tuple[Tensor, Tensor]:
+        """Cross entropy, and the balance of the experts as part of the objective."""
+        loss = nn.functional.cross_entropy(forward(self.model, batch), batch.targets, reduction="sum")
+        share_of_tokens = batch.targets.numel() / learnt_tokens
+        balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(self.model, batch.real.flatten())
+        return loss / learnt_tokens + balance, loss.detach()
+
+    def lr_factor(self) -> float:
+        """Warm-up, plateau, linear decay."""
+        return lr_factor_at(self.step, self.steps, self.decay_steps)
+
+    def before_step(self) -> None:
+        """Follow schedule.json; validate and adapt the mix."""
+        if self.step % SCHEDULE_EVERY == 0:
+            self.steps, self.decay_steps = read_schedule(self.folder, self.steps, self.decay_steps)
+        if self.step % VALIDATE_EVERY == 0:
+            measured = validate(self)
+            self.mix.update(measured)
+            log_validation(self, measured)
+
+    def data_end(self) -> int:
+        """Return the step of the next validation, which changes the mix."""
+        return (self.step // VALIDATE_EVERY + 1) * VALIDATE_EVERY
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of model, optimizers and mix."""
+        return {
             "model": self.model.state_dict(),
             "optimizers": checkpoint.states_of(self.optimizers),
             "accuracy": {tuple(cell): value for cell, value in self.mix.accuracy.items()},
-            "step": self.step,
-            "tokens": self.tokens,
-            "busy_s": self.busy_s,
         }
-        checkpoint.write(self.folder, state)
 
-    def load(self) -> bool:
-        """Load the checkpoint; return False if there is none."""
-        state = checkpoint.read(self.folder)
-        if state is None:
-            return False
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
         self.model.load_state_dict(state["model"])
         checkpoint.restore(self.optimizers, state["optimizers"])
         self.mix.accuracy = {Cell(*cell): value for cell, value in state["accuracy"].items()}
-        self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
-        return True
 
 
 def open_run(
@@ -120,9 +144,17 @@ def open_run(
         replace_blocks(model)
     model.to(device)  # type: ignore[arg-type]  # its decorator hides what it takes
     optimizers = build_optimizers(model, MATRIX_LR, OTHER_LR)
-    run = Run(folder, name, seed, tokenizer, model, optimizers, Mix(EMPHASIS[name]), device)
-    if run.load():
-        LOG.info("resumed at step %d", run.step)
+    run = Run(
+        folder=folder,
+        name=name,
+        seed=seed,
+        tokenizer=tokenizer,
+        model=model,
+        optimizers=optimizers,
+        mix=Mix(EMPHASIS[name]),
+        device=device,
+    )
+    run.load()
     return run
 
 
@@ -153,38 +185,7 @@ def start_from(model: Model, parent: Path, seed: int, *, sparse: bool) -> None:
 
 def lr_factor_at(step: int, steps: int, decay_steps: int) -> float:
     """Return the factor of the learning rate at a step: warm-up, plateau, linear decay."""
-    warm = min(1.0, (step + 1) / WARMUP_STEPS)
-    left = max(0.0, steps - step) / max(1, decay_steps)
-    return warm * max(FINAL_LR_SHARE, min(1.0, left))
-
-
-def training_batch(run: Run, step: int) -> list[Encoded]:
-    """Return the encoded conversations of a step, a function of seed, step and mix."""
-    rng = Random(f"{run.seed}:{step}")
-    conversations = sample_conversations(rng, run.mix, CONVERSATIONS_PER_STEP[run.name])
-    return [encode_training(run.tokenizer, **found) for found in conversations]
-
-
-def train_step(run: Run, encoded: list[Encoded], lr_factor: float) -> float:
-    """Run one optimizer step; return the mean loss per target token."""
-    learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
-    groups = list(group_by_length(encoded, Limits.on(run.device)))
-    total = torch.zeros((), device=run.device)
-    for mine in partition([len(group) * len(encoded[group[-1]][0]) for group in groups]):
-        batch = make_batch(encoded, groups[mine]).to(run.device)
-        loss = torch.nn.functional.cross_entropy(forward(run.model, batch), batch.targets, reduction="sum")
-        share_of_tokens = batch.targets.numel() / learnt_tokens
-        balance = BALANCE_WEIGHT * share_of_tokens * balance_loss(run.model, batch.real.flatten())
-        (loss / learnt_tokens + balance).backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    all_reduce_gradients(run.model)
-    for optimizer, full_lr in zip(run.optimizers, (MATRIX_LR, OTHER_LR), strict=True):
-        for group in optimizer.param_groups:
-            group["lr"] = full_lr * lr_factor
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    run.tokens += sum(len(ids) for ids, _ in encoded)
-    return all_reduce(total).item() / learnt_tokens
+    return warmed_up(step, WARMUP_STEPS, max(0.0, steps - step) / max(1, decay_steps))
 
 
 def validate(run: Run) -> dict[Cell, float]:
@@ -241,31 +242,8 @@ def read_schedule(folder: Path, steps: int, decay_steps: int) -> tuple[int, int]
 
 def train(run: Run, steps: int, decay_steps: int) -> None:
     """Train until `steps`, validating, adapting the mix and writing checkpoints on the way."""
-    losses: list[float] = []
-    batches: Iterator[list[Encoded]] = iter(())
-    started = time.perf_counter()
-    while run.step < steps:
-        if run.step % SCHEDULE_EVERY == 0:
-            steps, decay_steps = read_schedule(run.folder, steps, decay_steps)
-        if run.step % VALIDATE_EVERY == 0:
-            measured = validate(run)
-            run.mix.update(measured)
-            log_validation(run, measured)
-        encoded = next(batches, None)
-        if encoded is None:  # up to the next validation, which changes the mix
-            coming = range(run.step, min(steps, (run.step // VALIDATE_EVERY + 1) * VALIDATE_EVERY))
-            batches = prefetched(partial(training_batch, run), coming, run.data_workers)
-            encoded = next(batches)
-        losses.append(train_step(run, encoded, lr_factor_at(run.step, steps, decay_steps)))
-        run.step += 1
-        if run.step % LOG_EVERY == 0:
-            run.busy_s += time.perf_counter() - started
-            started = time.perf_counter()
-            mean = sum(losses) / len(losses)
-            LOG.info("step %d loss %.4f tokens %d hours %.3f", run.step, mean, run.tokens, run.busy_s / 3600)
-            losses.clear()
-        if (run.step % CHECKPOINT_EVERY == 0 or run.step == steps) and rank_and_workers()[0] == 0:
-            run.save()
+    run.steps, run.decay_steps = steps, decay_steps
+    log_progress(run, training_loop.train(run, CHECKPOINT_EVERY), LOG_EVERY)
 
 
 def work(rank: int, options: argparse.Namespace) -> None:

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from tokenizers import Tokenizer
+from torch import Tensor, nn
 
 from backend.classifiers.training_files import run
-from backend.pico import checkpoint
+from backend.pico import training_loop
 from backend.pico.adapters.behaviours import transform
 from backend.pico.adapters.specs import SPECS, TAUGHT_FAMILIES, Spec
 from backend.pico.adapters.weights import WEIGHTS, adapt, load_base
-from backend.pico.batches import CPU, Encoded, Limits, forward, group_by_length, make_batch
+from backend.pico.batches import CPU, Batch, Encoded, forward
 from backend.pico.curriculum import EXTRA_TURN_SHARE, conversation
 from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
-from backend.pico.prefetch import prefetched
 from backend.pico.tasks import FAMILIES, Instance, Split
 from backend.pico.tokenizer import encode_training
+from backend.pico.training_loop import TrainingRun, log_progress, warmed_up
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -38,51 +37,64 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("backend.pico.adapters.train")
 CONVERSATIONS_PER_STEP = 48
-PEAK_LR, WARMUP_STEPS, FINAL_LR_SHARE = 0.004, 20, 0.02
+PEAK_LR, WARMUP_STEPS = 0.004, 20
 CLIP_NORM = 1.0
 LOG_EVERY, CHECKPOINT_EVERY = 20, 20
 
 
-@dataclass(slots=True)
-class Run:
-    """The state of a run, and its directory."""
+@dataclass(slots=True, kw_only=True)
+class Run(TrainingRun):
+    """The state of an adapter's run."""
 
-    folder: Path
     spec: Spec
-    seed: int
-    tokenizer: Tokenizer
     base: Model  # with the adapter's layers in it
     adapted: PeftModel
-    optimizer: torch.optim.Optimizer
-    device: torch.device
-    data_workers: int = 0  # processes that prefetch data
-    step: int = 0
-    busy_s: float = 0.0
 
-    def trained(self) -> dict[str, torch.nn.Parameter]:
+    @property
+    def trained(self) -> nn.Module:
+        """The base with the adapter, whose matrices alone change."""
+        return self.adapted
+
+    def matrices(self) -> dict[str, nn.Parameter]:
         """The adapter's matrices."""
         return {name: p for name, p in self.adapted.named_parameters() if p.requires_grad}
 
-    def save(self) -> None:
-        """Write the checkpoint."""
-        state = {
-            "adapter": {name: p.data for name, p in self.trained().items()},
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "busy_s": self.busy_s,
-        }
-        checkpoint.write(self.folder, state)
+    def training_batch(self, step: int) -> list[Encoded]:
+        """Return the encoded conversations of a step, a function of seed and step."""
+        rng = Random(f"adapter:{self.seed}:{step}")
+        conversations: list[Conversation] = []
+        for _ in range(CONVERSATIONS_PER_STEP):
+            instances = [draw(rng, self.spec, "train")]
+            while rng.random() < EXTRA_TURN_SHARE:
+                instances.insert(0, draw(rng, self.spec, "train"))
+            conversations.append(conversation(rng, instances, thinking=rng.choice(self.spec.thinking)))
+        return [encode_training(self.tokenizer, **found) for found in conversations]
 
-    def load(self) -> bool:
-        """Load the checkpoint; return False if there is none."""
-        state = checkpoint.read(self.folder)
-        if state is None:
-            return False
-        for name, parameter in self.trained().items():
+    def loss(self, batch: Batch, learnt_tokens: int) -> tuple[Tensor, Tensor]:
+        """Cross entropy."""
+        loss = nn.functional.cross_entropy(forward(self.base, batch), batch.targets, reduction="sum")
+        return loss / learnt_tokens, loss.detach().double()
+
+    def lr_factor(self) -> float:
+        """Warm-up and linear decay."""
+        return lr_factor_at(self.step, self.steps)
+
+    def clip_gradients(self) -> None:
+        """Bound the gradients' norm."""
+        nn.utils.clip_grad_norm_(self.matrices().values(), CLIP_NORM)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of matrices and optimizer."""
+        return {
+            "adapter": {name: p.data for name, p in self.matrices().items()},
+            "optimizer": self.optimizers[0].state_dict(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        for name, parameter in self.matrices().items():
             parameter.data.copy_(state["adapter"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.busy_s = state["step"], state["busy_s"]
-        return True
+        self.optimizers[0].load_state_dict(state["optimizer"])
 
 
 def open_run(folder: Path, name: str, base: Path, seed: int, device: torch.device = CPU) -> Run:
@@ -92,9 +104,17 @@ def open_run(folder: Path, name: str, base: Path, seed: int, device: torch.devic
     adapted = adapt(model, spec, seed).to(device)
     matrices = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(matrices, lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.0)
-    run = Run(folder, spec, seed, tokenizer, model, adapted, optimizer, device)
-    if run.load():
-        LOG.info("resumed at step %d", run.step)
+    run = Run(
+        folder=folder,
+        spec=spec,
+        seed=seed,
+        tokenizer=tokenizer,
+        base=model,
+        adapted=adapted,
+        optimizers=[optimizer],
+        device=device,
+    )
+    run.load()
     return run
 
 
@@ -106,54 +126,15 @@ def draw(rng: Random, spec: Spec, split: Split) -> Instance:
     return transform(spec.behaviour, family.generate_in(rng, tier, split))
 
 
-def training_batch(run: Run, step: int) -> list[Encoded]:
-    """Return the encoded conversations of a step, a function of seed and step."""
-    rng = Random(f"adapter:{run.seed}:{step}")
-    conversations: list[Conversation] = []
-    for _ in range(CONVERSATIONS_PER_STEP):
-        instances = [draw(rng, run.spec, "train")]
-        while rng.random() < EXTRA_TURN_SHARE:
-            instances.insert(0, draw(rng, run.spec, "train"))
-        conversations.append(conversation(rng, instances, thinking=rng.choice(run.spec.thinking)))
-    return [encode_training(run.tokenizer, **found) for found in conversations]
-
-
 def lr_factor_at(step: int, steps: int) -> float:
     """Return the factor of the peak learning rate at a step: warm-up and linear decay."""
-    return min(1.0, (step + 1) / WARMUP_STEPS) * max(FINAL_LR_SHARE, 1.0 - step / steps)
-
-
-def train_step(run: Run, encoded: list[Encoded], lr: float) -> float:
-    """Run one optimizer step; return the mean loss per target token."""
-    learnt_tokens = sum(sum(learnt) for _, learnt in encoded)
-    total = 0.0
-    for indices in group_by_length(encoded, Limits.on(run.device)):
-        batch = make_batch(encoded, indices).to(run.device)
-        loss = torch.nn.functional.cross_entropy(forward(run.base, batch), batch.targets, reduction="sum")
-        (loss / learnt_tokens).backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
-    torch.nn.utils.clip_grad_norm_(run.trained().values(), CLIP_NORM)
-    for group in run.optimizer.param_groups:
-        group["lr"] = lr
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
-    return total / learnt_tokens
+    return warmed_up(step, WARMUP_STEPS, 1.0 - step / steps)
 
 
 def train(run: Run, steps: int) -> None:
     """Train up to `steps`."""
-    losses = []
-    started = time.perf_counter()
-    for encoded in prefetched(partial(training_batch, run), range(run.step, steps), run.data_workers):
-        losses.append(train_step(run, encoded, PEAK_LR * lr_factor_at(run.step, steps)))
-        run.step += 1
-        if run.step % LOG_EVERY == 0:
-            LOG.info("step %d loss %.4f", run.step, sum(losses) / len(losses))
-            losses.clear()
-        if run.step % CHECKPOINT_EVERY == 0 or run.step == steps:
-            run.busy_s += time.perf_counter() - started
-            started = time.perf_counter()
-            run.save()
+    run.steps = steps
+    log_progress(run, training_loop.train(run, CHECKPOINT_EVERY), LOG_EVERY)
     LOG.info("%s: step %d after %.0f s", run.spec.name, run.step, run.busy_s)
 
 

@@ -9,33 +9,32 @@ from __future__ import annotations
 
 import argparse
 import logging
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor, nn
 
 from backend.classifiers.training_files import run
-from backend.pico import checkpoint
-from backend.pico.batches import CPU, Encoded, Limits, group_by_length, make_batch
+from backend.pico import checkpoint, training_loop
+from backend.pico.batches import CPU, Batch, Encoded
 from backend.pico.curriculum import EMPHASIS, Mix, sample_conversations
 from backend.pico.drafters.drafter import Drafter
 from backend.pico.drafters.store import DRAFTERS, new_drafter, save_drafter
 from backend.pico.drafters.target import Target, load_target
 from backend.pico.optim import build_optimizers
 from backend.pico.placement import GPU_WORKERS_HELP, add_device_argument, positive
-from backend.pico.prefetch import prefetched
 from backend.pico.tokenizer import encode_training
+from backend.pico.training_loop import TrainingRun, log_progress, warmed_up
 
 LOG = logging.getLogger("backend.pico.drafters.train")
 MEMBER = "pico-large"  # the target, with whose mix of conversations drafters are trained
 CONVERSATIONS_PER_STEP = 32
 WARMUP_STEPS = 20
-FINAL_LR_SHARE = 0.02
 # For matrices and for the rest: the values with the lowest loss over the first 30,000 tokens.
 LEARNING_RATES = {
     "draft": (0.03, 0.01),
@@ -47,42 +46,61 @@ MAX_GRADIENT_NORM = 1.0
 CHECKPOINT_EVERY, LOG_EVERY = 25, 10
 
 
-@dataclass(slots=True)
-class Run:
-    """The state of a run, and its data."""
+@dataclass(slots=True, kw_only=True)
+class Run(TrainingRun):
+    """The state of a drafter's run."""
 
-    folder: Path
-    seed: int
-    tokenizer: Tokenizer
     target: Target
     drafter: Drafter
-    optimizers: list[torch.optim.Optimizer]
-    device: torch.device
-    data_workers: int = 0  # processes that prefetch data
-    step: int = 0
-    tokens: int = 0
-    busy_s: float = 0.0
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator(CPU))  # of a step's choices
 
-    def save(self) -> None:
-        """Write the checkpoint."""
-        state = {
+    @property
+    def trained(self) -> nn.Module:
+        """The drafter."""
+        return self.drafter
+
+    def training_batch(self, step: int) -> list[Encoded]:
+        """Return the encoded conversations of a step, a function of seed and step."""
+        rng, _ = self._draws(step)
+        conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), CONVERSATIONS_PER_STEP)
+        return [encode_training(self.tokenizer, **found) for found in conversations]
+
+    def groups(self, encoded: list[Encoded]) -> list[list[int]]:
+        """Return the batches' indices; the step's random choices start from its seed."""
+        self.generator.manual_seed(self._draws(self.step)[1])
+        return TrainingRun.groups(self, encoded)
+
+    def loss(self, batch: Batch, learnt_tokens: int) -> tuple[Tensor, Tensor]:
+        """The drafter's own, weighted by the tokens that the model generates."""
+        loss = self.drafter.loss(self.target, self.target.observe(batch), self.generator)
+        num_targets = batch.targets.numel()
+        return num_targets / learnt_tokens * loss, num_targets * loss.detach().double()
+
+    def lr_factor(self) -> float:
+        """Warm-up, then linear decay."""
+        return lr_factor_at(self.step, self.steps)
+
+    def clip_gradients(self) -> None:
+        """Bound the gradients' norm."""
+        nn.utils.clip_grad_norm_(self.drafter.parameters(), MAX_GRADIENT_NORM)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of drafter and optimizers."""
+        return {
             "drafter": self.drafter.state_dict(),
             "optimizers": checkpoint.states_of(self.optimizers),
-            "step": self.step,
-            "tokens": self.tokens,
-            "busy_s": self.busy_s,
         }
-        checkpoint.write(self.folder, state)
 
-    def load(self) -> bool:
-        """Load the checkpoint; return False if there is none."""
-        state = checkpoint.read(self.folder)
-        if state is None:
-            return False
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
         self.drafter.load_state_dict(state["drafter"])
         checkpoint.restore(self.optimizers, state["optimizers"])
-        self.step, self.tokens, self.busy_s = state["step"], state["tokens"], state["busy_s"]
-        return True
+
+    def _draws(self, step: int) -> tuple[Random, int]:
+        """Return what draws a step's conversations, and the seed of its other random choices."""
+        rng = Random(f"drafter:{self.seed}:{step}")
+        seed = rng.getrandbits(32)
+        return rng, seed
 
 
 def open_run(
@@ -93,58 +111,28 @@ def open_run(
     drafter = new_drafter(name, target, seed).to(device)
     target.model.to(device)
     optimizers = build_optimizers(drafter, *LEARNING_RATES[name])
-    run = Run(folder, seed, tokenizer, target, drafter, optimizers, device)
-    if run.load():
-        LOG.info("resumed at step %d", run.step)
+    run = Run(
+        folder=folder,
+        seed=seed,
+        tokenizer=tokenizer,
+        target=target,
+        drafter=drafter,
+        optimizers=optimizers,
+        device=device,
+    )
+    run.load()
     return run
 
 
 def lr_factor_at(step: int, steps: int) -> float:
     """Return the factor of the learning rate at a step: warm-up, then linear decay."""
-    warm = min(1.0, (step + 1) / WARMUP_STEPS)
-    return warm * max(FINAL_LR_SHARE, 1 - step / steps)
-
-
-def training_batch(run: Run, step: int) -> tuple[list[Encoded], int]:
-    """Return the encoded conversations of a step, and the seed of its other random choices."""
-    rng = Random(f"drafter:{run.seed}:{step}")
-    seed = rng.getrandbits(32)
-    conversations = sample_conversations(rng, Mix(EMPHASIS[MEMBER]), CONVERSATIONS_PER_STEP)
-    return [encode_training(run.tokenizer, **found) for found in conversations], seed
-
-
-def train_step(run: Run, encoded: list[Encoded], seed: int, lr_factor: float) -> float:
-    """Run one optimizer step; return the loss, weighted by the tokens that the model generates."""
-    generator = torch.Generator(CPU).manual_seed(seed)
-    written = sum(sum(learnt) for _, learnt in encoded)
-    total = 0.0
-    for group in group_by_length(encoded, Limits.on(run.device)):
-        batch = make_batch(encoded, group).to(run.device)
-        loss = run.drafter.loss(run.target, run.target.observe(batch), generator)
-        share = batch.targets.numel() / written
-        (share * loss).backward()  # type: ignore[no-untyped-call]
-        total += share * loss.item()
-    torch.nn.utils.clip_grad_norm_(run.drafter.parameters(), MAX_GRADIENT_NORM)
-    for optimizer in run.optimizers:
-        for parameters in optimizer.param_groups:
-            parameters["lr"] = optimizer.defaults["lr"] * lr_factor
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    run.tokens += sum(len(ids) for ids, _ in encoded)
-    return total
+    return warmed_up(step, WARMUP_STEPS, 1 - step / steps)
 
 
 def train(run: Run, steps: int) -> Iterator[float]:
     """Train until `steps`, yielding each step's loss and writing checkpoints."""
-    started = time.perf_counter()
-    for encoded, seed in prefetched(partial(training_batch, run), range(run.step, steps), run.data_workers):
-        loss = train_step(run, encoded, seed, lr_factor_at(run.step, steps))
-        run.step += 1
-        run.busy_s += time.perf_counter() - started
-        started = time.perf_counter()
-        if run.step % CHECKPOINT_EVERY == 0 or run.step == steps:
-            run.save()
-        yield loss
+    run.steps = steps
+    return training_loop.train(run, CHECKPOINT_EVERY)
 
 
 def main() -> None:
@@ -167,13 +155,7 @@ def main() -> None:
     run.data_workers = 0 if options.device.type == "cpu" else options.workers
     parameters = sum(parameter.numel() for parameter in run.drafter.parameters())
     LOG.info("%s: %d parameters", options.drafter, parameters)
-    losses: list[float] = []
-    for loss in train(run, options.steps):
-        losses.append(loss)
-        if run.step % LOG_EVERY == 0:
-            mean = sum(losses) / len(losses)
-            LOG.info("step %d loss %.4f tokens %d minutes %.2f", run.step, mean, run.tokens, run.busy_s / 60)
-            losses.clear()
+    log_progress(run, train(run, options.steps), LOG_EVERY)
     save_drafter(run.drafter, options.target, options.out or drafter_folder(options.target, options.drafter))
 
 

@@ -18,6 +18,7 @@ from backend.pico.export import WEIGHTS
 from backend.pico.model import SHAPES
 from backend.pico.optim import orthogonalise
 from backend.pico.train import lr_factor_at, open_run
+from backend.pico.training_loop import FINAL_LR_SHARE, train_step
 
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
 TINY_SHAPES = {
@@ -111,7 +112,7 @@ def test_a_step_happens_on_the_run_s_device(
     for asked in ("item", "__bool__"):  # not defined for tensors on meta
         monkeypatch.setattr(torch.Tensor, asked, one_without_numbers(getattr(torch.Tensor, asked)))
     run = open_run(new_folder(tmp_path / "run"), name, 7, device=torch.device("meta"))
-    assert train.train_step(run, train.training_batch(run, 0), 0.3) > 0  # meta tensors have shapes only
+    assert train_step(run, run.training_batch(0), 0.3) > 0  # meta tensors have shapes only
     assert all(parameter.is_meta for parameter in run.model.parameters())
     moments = [state["momentum"] for state in run.optimizers[0].state.values()]
     assert moments and all(moment.is_meta for moment in moments)
@@ -124,8 +125,8 @@ def test_a_gpu_learns_the_same(name: str, tmp_path: Path) -> None:
     losses = []
     for device in (torch.device("cpu"), torch.device("cuda")):
         run = open_run(new_folder(tmp_path / device.type), name, 7, device=device)
-        batches = [train.training_batch(run, step) for step in range(4)]
-        losses.append([train.train_step(run, encoded, 0.3) for encoded in batches])
+        batches = [run.training_batch(step) for step in range(4)]
+        losses.append([train_step(run, encoded, 0.3) for encoded in batches])
         run.save()
         assert open_run(run.folder, name, 7).step == run.step  # resumes without a GPU
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
@@ -142,7 +143,7 @@ def test_schedule_warms_up_stays_and_decays() -> None:
     assert shares[0] < 0.05
     assert all(share == 1 for share in shares[train.WARMUP_STEPS : 800])
     assert shares[800:] == sorted(shares[800:], reverse=True)
-    assert shares[-1] == train.FINAL_LR_SHARE
+    assert shares[-1] == FINAL_LR_SHARE
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 20), (1, 20, 8)])

@@ -12,6 +12,7 @@ from backend.pico.adapters import train
 from backend.pico.adapters.specs import SPECS
 from backend.pico.adapters.weights import WEIGHTS
 from backend.pico.tasks import split_of
+from backend.pico.training_loop import FINAL_LR_SHARE, train_step
 
 # PEFT reads a transformers property by its deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing.:FutureWarning")
@@ -28,32 +29,30 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny_small: Path, tmp_path: P
     for folder in folders:
         folder.mkdir()
     whole = train.open_run(folders[0], "json", tiny_small, 7)
-    before = {name: p.detach().clone() for name, p in whole.trained().items()}
+    before = {name: p.detach().clone() for name, p in whole.matrices().items()}
     train.train(whole, steps=4)
 
     killed = train.open_run(folders[1], "json", tiny_small, 7)
     for step in range(3):  # the third is lost
-        train.train_step(
-            killed, train.training_batch(killed, step), train.PEAK_LR * train.lr_factor_at(step, 4)
-        )
+        train_step(killed, killed.training_batch(step), train.lr_factor_at(step, 4))
         killed.step += 1
         if killed.step == 2:
             killed.save()
     resumed = train.open_run(folders[1], "json", tiny_small, 7)
     assert resumed.step == 2
     train.train(resumed, steps=4)
-    for name, parameter in whole.trained().items():
-        torch.testing.assert_close(resumed.trained()[name], parameter)
+    for name, parameter in whole.matrices().items():
+        torch.testing.assert_close(resumed.matrices()[name], parameter)
         assert not torch.equal(parameter, before[name])
 
 
 def test_only_the_adapter_is_trained(tiny_small: Path, tmp_path: Path) -> None:
     run = train.open_run(tmp_path, "si", tiny_small, 0)
     frozen = {name: p.detach().clone() for name, p in run.adapted.named_parameters() if not p.requires_grad}
-    train.train_step(run, train.training_batch(run, 0), 0.01)
+    train_step(run, run.training_batch(0), 2.5)
     found = dict(run.adapted.named_parameters())
     assert all(torch.equal(found[name], tensor) for name, tensor in frozen.items())
-    assert all(".lora_" in name for name in run.trained())
+    assert all(".lora_" in name for name in run.matrices())
 
 
 @pytest.mark.parametrize("name", ["si", "json-large"])
@@ -80,4 +79,4 @@ def test_schedule_warms_up_and_decays() -> None:
     assert shares[0] < 0.1
     assert max(shares) > 0.85
     assert shares[30:] == sorted(shares[30:], reverse=True)
-    assert shares[-1] == train.FINAL_LR_SHARE
+    assert shares[-1] == FINAL_LR_SHARE

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 from backend.pico.drafters import train
 from backend.pico.drafters.store import DRAFTERS
 from backend.pico.drafters.target import Target
-from backend.pico.drafters.train import WARMUP_STEPS, lr_factor_at, open_run, train_step, training_batch
+from backend.pico.drafters.train import WARMUP_STEPS, lr_factor_at, open_run
+from backend.pico.training_loop import FINAL_LR_SHARE, train_step
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +26,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_loss_falls(name: str, target: Target, tokenizer: Tokenizer, tmp_path: Path) -> None:
     before = {key: tensor.clone() for key, tensor in target.model.state_dict().items()}
     run = open_run(tmp_path, name, target, tokenizer, 0)
-    encoded, seed = training_batch(run, 0)
-    losses = [train_step(run, encoded, seed, 0.3) for _ in range(6)]
+    encoded = run.training_batch(0)
+    losses = [train_step(run, encoded, 0.3) for _ in range(6)]
     assert losses[-1] < 0.98 * losses[0]
     assert all(torch.equal(tensor, before[key]) for key, tensor in target.model.state_dict().items())
 
@@ -61,4 +62,4 @@ def test_schedule_warms_up_and_decays() -> None:
     shares = [lr_factor_at(step, 400) for step in range(400)]
     assert shares[0] < 0.1
     assert shares[WARMUP_STEPS:] == sorted(shares[WARMUP_STEPS:], reverse=True)
-    assert shares[-1] == train.FINAL_LR_SHARE
+    assert shares[-1] == FINAL_LR_SHARE
