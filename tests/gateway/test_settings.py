@@ -47,9 +47,9 @@ def test_limits_of_connections() -> None:
     assert read_settings({}, environment).http == HttpLimits(max_headers=20, head_timeout_s=2.5)
 
 
-def test_the_readme_has_the_defaults() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (\d+) \|", readme, re.MULTILINE))
+def test_the_guide_to_deployment_has_the_defaults() -> None:
+    guide = (Path(__file__).parents[2] / "deploy" / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (\d+) \|", guide, re.MULTILINE))
     limits = {"PENSTOCK_MAX_BODY_BYTES", "PENSTOCK_MAX_HEAD_BYTES", "PENSTOCK_MAX_HEADERS"}
     assert set(rows) == limits | {name for name in settings.VARIABLES if name.endswith("_TIMEOUT_S")}
     assert read_settings({}, rows) == Settings()
