@@ -4,7 +4,7 @@ import pytest
 
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ServedModel
-from gateway.pipeline.stages.read_request import read_request
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing import conversations
 from gateway.routing.conversations import Conversations
@@ -18,7 +18,7 @@ MORE = {"role": "user", "content": "more"}
 
 async def exchange(*messages: dict[str, str]) -> Exchange:
     found = exchange_with({"model": "auto", "messages": list(messages)})
-    await read_request(found)
+    await ReadRequest().enter(found)
     return found
 
 
