@@ -190,6 +190,8 @@ def test_shell(block: Block, request: pytest.FixtureRequest, capsys: pytest.Capt
             check_flags(where, command, capsys)
     if script:
         folder, served = request.getfixturevalue("folder"), request.getfixturevalue("served")
+        if "penstock init my-policies" in block.text:  # nothing is overwritten: the block makes the folder
+            shutil.rmtree(folder / "my-policies")
         script = [adapted(each, request.getfixturevalue("checkpoint")) for each in script]
         text = "set -eEo pipefail\ntrap 'echo failed at $here' ERR\n" + "\n".join(script)
         done = run(["bash", "-c"], text, folder, served)
