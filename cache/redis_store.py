@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from backend.kept_running import keep_running
-from cache import redis_commands
 from cache.circuit_breaker import CircuitBreaker
 from cache.entry import Entry, Selector
 from cache.evidence import Verdict
@@ -214,20 +213,22 @@ class RedisStore:
         self._last = newest or b"0-0"
 
     async def _apply_changes(self) -> None:
-        """Returns when changes were missed, as the stream is bounded, or when the store closes."""
+        """Returns when changes may have been missed, as the stream is bounded, or when the store closes."""
         while not self._is_closing:
             assert self._last is not None
-            changes = await self._commands.changes(self._writer, self._last, BLOCK_MS)
+            since = self._last
+            changes = await self._commands.changes(self._writer, since, BLOCK_MS)
+            # Asked after reading: a log that still begins at `since` or before lost nothing that follows.
+            oldest = (await self._commands.ends_of_log(self._writer))[0] if changes else b""
             for number, fields in changes:
                 try:
                     await self._apply(decode_change(fields))
                 except Undecodable:
                     self._on_fault("change_skipped")
                 self._last = number
-            if len(changes) == redis_commands.PAGE:
-                oldest, _ = await self._commands.ends_of_log(self._writer)
-                if oldest and _order(oldest) > _order(self._last):
-                    return
+            if oldest and _order(oldest) > _order(since):
+                self._last = None
+                return
 
     async def _apply(self, change: Change) -> None:
         if change.origin == self._origin:
