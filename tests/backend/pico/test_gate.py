@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from backend.pico import gate
 from backend.pico.gate import Comparison, compare, read_record, table, write_record
-from backend.pico.gate_measures import Figures, measure
+from backend.pico.gate_measures import SMALL, Figures, measure
 from backend.pico.recipe import WEIGHTS
 
 
@@ -99,6 +100,7 @@ def test_noise_on_the_weights_fails_the_gate(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # about half a minute of a quiet core
 def test_shipped_models_keep_their_figures() -> None:
-    comparisons = compare(read_record(WEIGHTS / gate.RECORD), measure(WEIGHTS))
-    assert comparisons
-    assert all(found.is_kept for found in comparisons), f"\n{table(comparisons)}"
+    # A process of its own: what it allocates ends with it, not with the last test.
+    gate_run = subprocess.run([sys.executable, "-m", "backend.pico.gate"], capture_output=True, text=True)
+    assert gate_run.returncode == 0, gate_run.stdout + gate_run.stderr
+    assert f"| {SMALL} | tiers 1-2 |" in gate_run.stdout
