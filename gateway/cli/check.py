@@ -18,6 +18,7 @@ from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
+from gateway.extras import extra_problems, lacks_of
 from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.apis import APIS, open_api
 from gateway.providers.upstream.tls import tls_context
@@ -75,11 +76,14 @@ def check(folder: Path, out: TextIO) -> int:
 def load_checked(folder: Path) -> Loaded:
     """Load the folder, check the files that it names and run its probes. Raises PolicyError."""
     loaded = load_folder(folder)
+    lacking = lacks_of(loaded.policies)
     problems = [
         problem
         for name, entry in loaded.policies.models.items()
+        if ("models", name, entry.kind) not in lacking
         for problem in _problems(name, entry, loaded.places)
     ]
+    problems += extra_problems(loaded)
     problems += [*_broken_estimates(loaded), *_broken_patterns(loaded), *encoder_problems(loaded)]
     if not problems:
         problems += asyncio.run(_failed_probes(loaded))

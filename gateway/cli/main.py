@@ -40,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
+        if needs := getattr(options, "needs", ()):
+            from gateway.extras import require
+
+            require("this command", needs)
         return run(options)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

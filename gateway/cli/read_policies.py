@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.cli.check import load_checked
 from gateway.cli.encoder_check import refuse_other_encoders
+from gateway.extras import refuse_missing_extras
 from gateway.log import hide
 from gateway.processes.policy_watch import read_at_rest
 from gateway.settings import Settings
@@ -24,8 +25,10 @@ Complete = Callable[[Policies], tuple[Policies, Settings]]
 class PolicyReader:
     """One folder or file; the texts that it read last tell a cut file from a changed one."""
 
-    def __init__(self, folder: Path, complete: Complete) -> None:
+    def __init__(self, folder: Path, complete: Complete, *, checks_extras: bool = True) -> None:
+        """`checks_extras`: False where `complete` leaves out all models of the folder."""
         self._folder = folder
+        self._checks_extras = checks_extras
         self._complete = complete
         self._texts: Mapping[Path, bytes] = {}
         self._version = ""
@@ -34,6 +37,8 @@ class PolicyReader:
         """Read them for the start. Raises PolicyError or SettingsError."""
         texts = _texts(self._folder)
         loaded = load_folder(self._folder)
+        if self._checks_extras:
+            refuse_missing_extras(loaded)
         refuse_other_encoders(loaded)
         return self._keep(texts, loaded)
 
@@ -45,7 +50,8 @@ class PolicyReader:
         return self._keep(texts, loaded)
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
-        return _texts(self._folder), load_checked(self._folder)
+        load = load_checked if self._checks_extras else load_folder
+        return _texts(self._folder), load(self._folder)
 
     def _keep(self, texts: Mapping[Path, bytes], loaded: Loaded) -> tuple[Policies, Settings]:
         found = self._complete(loaded.policies)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,14 @@ from gateway import settings
 from gateway.checkpoints import checkpoint_folder
 from gateway.cli.flag_models import with_flag_models
 from gateway.cli.read_policies import PolicyReader
+from gateway.extras import lack_of, require
 from gateway.log import configure_logging, hide
 from gateway.processes.reload import Load
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +45,18 @@ def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
     check_settings(chosen)
     if options.only:
         _check_only(options, folder)
+    only_flags = options.only or (folder == settings.DEFAULT_POLICIES and _leaves_out_embedded(options))
 
     def complete(policies: Policies) -> tuple[Policies, Settings]:
-        if options.only:
+        if only_flags:
             policies = msgspec.structs.replace(policies, models={}, routes={})
         policies = with_flag_models(policies, options.model, options.upstream)
+        _check_engine(options.model)
         check_checkpoints(policies, options.model)
         check_ca_bundles(policies)
         return policies, settings.with_policies(chosen, policies)
 
-    reader = PolicyReader(folder, complete)
+    reader = PolicyReader(folder, complete, checks_extras=not only_flags)
     policies, complete_settings = reader.first()
     return Start(folder, complete_settings, policies, reader.again)
 
@@ -62,6 +68,28 @@ def _check_only(options: argparse.Namespace, folder: Path) -> None:
         raise SettingsError(
             f"--only is for a start without policies, and {str(folder)!r} lists the models that it serves"
         )
+
+
+def _leaves_out_embedded(options: argparse.Namespace) -> bool:
+    """Whether the embedded models cannot run here, and an upstream is served without them.
+
+    Raises SettingsError where nothing else would be served.
+    """
+    lack = lack_of("engine", "semantic")
+    if not lack:
+        return False
+    if not options.upstream:
+        raise SettingsError(
+            f"serving the embedded models {lack}; or serve another API with --upstream NAME=BASE_URL, or "
+            "policies of your own with --policies DIR"
+        )
+    logger.warning("the embedded models are left out: serving them %s", lack)
+    return True
+
+
+def _check_engine(models: Sequence[str]) -> None:
+    for text in models:
+        require(f"--model {text.partition('=')[0]}", ["engine"])
 
 
 def check_settings(chosen: Settings) -> None:

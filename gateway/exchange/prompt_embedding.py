@@ -16,6 +16,7 @@ from backend.encoder.network import unit
 from backend.errors import EngineError, RequestError
 from backend.server.encoder_client import EncoderClient
 from cache.circuit_breaker import CircuitBreaker
+from gateway.extras import require
 from guardrails.screen.guard import EmbedTexts
 from policies.document import EncoderModel
 
@@ -66,7 +67,11 @@ async def no_meaning(text: str) -> NDArray[float32] | None:
 
 
 def embed_here(section: EncoderModel) -> Embed:
-    """The function that runs the encoder in this process, for commands without a gateway."""
+    """The function that runs the encoder in this process, for commands without a gateway.
+
+    Raises SettingsError without the extra `semantic`.
+    """
+    require(f"the encoder {section.checkpoint!r}", ["semantic"])
     encoder: SentenceEncoder | None = None
 
     async def embed(text: str) -> NDArray[float32] | None:

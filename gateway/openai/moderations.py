@@ -13,6 +13,7 @@ from gateway.accounting.admission import Admission
 from gateway.auth import KeyRing
 from gateway.errors import InvalidRequest, Unavailable, retry_after
 from gateway.exchange.shape import encode
+from gateway.extras import lack_of
 from gateway.requests.parse import decode_body, typed
 from gateway.requests.types import ModerationRequest
 from gateway.web.deadlines import Deadlines
@@ -100,6 +101,8 @@ class ModerationsEndpoint:
         try:
             found = await self._guard.vectors(distinct, threads.encoder_turn) if distinct else ()
         except EncoderFailed:
+            if lack := lack_of("semantic"):
+                raise Unavailable(f"Moderation {lack}, and an encoder in the policies.") from None
             raise Unavailable(
                 "Moderation needs an encoder, and none answered: the policies have none, it is starting or "
                 "busy, or the classifier was trained with another one.",

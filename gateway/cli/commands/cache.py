@@ -18,6 +18,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     cache.set_defaults(run=run)
     actions = cache.add_subparsers(title="actions", dest="action", required=True, metavar="ACTION")
     explaining = actions.add_parser("explain", help="compare two prompts as the semantic cache does")
+    explaining.set_defaults(needs=["semantic"])
     arg = explaining.add_argument
     arg("asked", help="the prompt that is asked now")
     arg("known", help="the prompt whose answer is stored")

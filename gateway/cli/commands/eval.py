@@ -6,26 +6,27 @@ import argparse
 
 from gateway.cli.late_parser import LateParser
 
+OFFLINE = ["eval", "semantic"]
+"""The extras of what runs an encoder itself."""
+
 
 def add(commands: argparse._SubParsersAction[LateParser]) -> None:
     """Declare the kinds of evaluation."""
     evaluate = commands.add_parser("eval", help="measure models, cache, router and guardrails")
     evaluate.set_defaults(run=run)
     kinds = evaluate.add_subparsers(title="what to evaluate", dest="kind", required=True, metavar="KIND")
-    for name, text, declare in (
-        ("models", "ask models of an OpenAI-compatible API test questions", _models_flags),
-        ("cache", "measure the semantic cache on pairs and streams of questions", _cache_flags),
-        ("route", "measure a route of a running gateway beside its models", _route_flags),
-        ("router", "measure estimates of which model a prompt needs", _router_flags),
-        ("guardrails", "measure the guardrails on labelled texts", _guardrails_flags),
+    for name, text, declare, needs in (
+        ("models", "ask models of an OpenAI-compatible API test questions", _models_flags, ["eval"]),
+        ("cache", "measure the semantic cache on pairs and streams of questions", _cache_flags, OFFLINE),
+        ("route", "measure a route of a running gateway beside its models", _route_flags, ["eval"]),
+        ("router", "measure estimates of which model a prompt needs", _router_flags, OFFLINE),
+        ("guardrails", "measure the guardrails on labelled texts", _guardrails_flags, OFFLINE),
     ):
-        kinds.add_parser(name, help=text, declare=declare)
+        kinds.add_parser(name, help=text, declare=declare).set_defaults(needs=needs)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print and write. Raises SettingsError or WeightsError."""
-    from gateway.cli.optional_packages import named_missing_packages
-
     measure = {
         "models": _models,
         "cache": _cache,
@@ -33,8 +34,7 @@ def run(options: argparse.Namespace) -> int:
         "router": _router,
         "guardrails": _guardrails,
     }
-    with named_missing_packages():
-        return measure[options.kind](options)
+    return measure[options.kind](options)
 
 
 def _models_flags(parser: argparse.ArgumentParser) -> None:

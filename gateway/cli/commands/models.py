@@ -30,6 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action.add_argument("name")
     for action in (listing, show, promote, rollback):
         add_policy_folder(action)
+    pull.set_defaults(needs=["mlflow"])
     pull.add_argument("version", metavar="NAME/VERSION", help="or NAME@ALIAS")
     pull.add_argument("folder", type=Path, help="a new folder; its YAML, with digests, is printed")
 

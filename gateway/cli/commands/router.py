@@ -20,7 +20,8 @@ def add(commands: argparse._SubParsersAction[LateParser]) -> None:
     router = commands.add_parser("router", help="train what predicts which model a prompt needs")
     router.set_defaults(run=run)
     kinds = router.add_subparsers(title="what to do", required=True, metavar="ACTION")
-    kinds.add_parser("train", help="an estimate from outcomes", declare=_declare)
+    train = kinds.add_parser("train", help="an estimate from outcomes", declare=_declare)
+    train.set_defaults(needs=["semantic"])
 
 
 def _declare(train: argparse.ArgumentParser) -> None:
@@ -57,8 +58,6 @@ def _declare(train: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit and write. Raises SettingsError."""
-    from gateway.cli.optional_packages import named_missing_packages
     from gateway.cli.train_router import train
 
-    with named_missing_packages():
-        return train(options, sys.stdout)
+    return train(options, sys.stdout)

