@@ -62,7 +62,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Models to try next, in order, when one fails before the first byte of its answer."""
+    """Models to try next, in order, when one fails before the first content of its answer."""
 
     any: Annotated[list[Name], Meta(description="For every class of errors that has no list itself.")] = []
     context_too_long: list[Name] | None = None

@@ -15,6 +15,7 @@ from msgspec import Meta
 from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.first_content import has_content
 from gateway.providers.upstream.redaction import Redactor
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class AnswerReader:
 
     __slots__ = (
         "_finished", "_has_bad_usage", "_model", "_num_choices", "_num_vectors", "_redactor", "answer_id",
-        "finish_reasons", "usage",
+        "finish_reasons", "has_content", "usage",
     )  # fmt: skip
 
     def __init__(self, model: str, redactor: Redactor, num_choices: int, num_vectors: int) -> None:
@@ -90,6 +91,7 @@ class AnswerReader:
         self.usage = Usage()
         self.finish_reasons: list[str] = []
         self.answer_id = ""
+        self.has_content = False  # in an event that was read
         self._model = model
         self._redactor = redactor
         self._num_choices = num_choices
@@ -116,6 +118,8 @@ class AnswerReader:
     def read(self, body: bytes) -> None:
         """Read one chunk. Raises ApiError when it is an error or not a part of an answer."""
         self._read(self._decode(body))
+        if not self.has_content:  # after that, events are decoded once
+            self.has_content = has_content(body)
 
     def _decode(self, body: bytes) -> _Piece:
         try:

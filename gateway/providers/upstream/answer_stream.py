@@ -12,12 +12,19 @@ from gateway.providers.upstream.transport import Reply, ReplyTimedOut
 
 DONE = b"[DONE]"
 _DONE_EVENT = b"data: [DONE]\n\n"
+MAX_HELD_EVENTS = 64
+"""Before the first content. More are passed on: an upstream may have content that is not known here."""
 _LINGER_S = 0.05
 """Wait for the end of the response after [DONE]; if it comes later, the connection is not reused."""
 
 
 class EventConsumer(Protocol):
     """What reads the events of a stream: an AnswerReader, or that of another API."""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether what was read holds text, reasoning or a call of a tool."""
+        ...
 
     def read(self, event: bytes, /) -> None:
         """Read one event. Raises ApiError."""
@@ -63,13 +70,19 @@ class AnswerStream:
         self._idle_timeout_s = idle_timeout_s
         self._events = events or EventReader()
         self._first = b""
+        self._num_events = 0
         self._is_done = False  # [DONE] was received
         self._ended = False
 
     async def begin(self, timeout_s: float) -> None:
-        """Wait for the first events: an error before them can still be a plain error response."""
+        """Wait for the first content: after an error before it, the request can still be answered otherwise.
+
+        `timeout_s` is for the first events; each wait after them has the idle limit.
+        """
         try:
             self._first = await self._next(timeout_s, "first token")
+            while not (self._ended or self._answer.has_content or self._num_events >= MAX_HELD_EVENTS):
+                self._first += await self._next(self._idle_timeout_s, "idle")
         except BaseException:
             self._reply.close()
             raise
@@ -125,6 +138,7 @@ class AnswerStream:
                 break
             if not event.strip():
                 continue
+            self._num_events += 1
             self._answer.read(event)
             out += b"data: "
             out += event.replace(b"\n", b"\ndata: ")

@@ -10,6 +10,7 @@ from gateway.answer import Delta, ToolCallDelta, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS
+from gateway.providers.upstream.first_content import is_content
 from gateway.providers.upstream.redaction import Redactor
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -25,6 +26,11 @@ class ChatReader(ABC):
         self.deltas: list[Delta] = []
         self._model = model
         self._redactor = redactor
+
+    @property
+    def has_content(self) -> bool:
+        """Whether any of the `deltas` shows something to a client."""
+        return any(map(is_content, self.deltas))
 
     @abstractmethod
     def read_whole(self, body: bytes) -> None:

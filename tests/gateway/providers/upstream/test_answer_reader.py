@@ -283,7 +283,7 @@ async def test_flood_without_events_meets_the_limits(unit: bytes) -> None:
     async with serving(flood(unit)) as server, heartbeat() as beat:
         error = await asyncio.wait_for(failure(server, call(stream=True), first_token_timeout_s=0.3), 20)
         assert (error.status, error.code) == (504, "upstream_first_token_timeout")
-    async with serving(flood(unit, start=part(0))) as server, heartbeat() as beat:
+    async with serving(flood(unit, start=part(0, content="a"))) as server, heartbeat() as beat:
         answer = await provider(server, idle_timeout_s=0.3).chat(call(stream=True))
         with pytest.raises(ApiError) as caught:
             await asyncio.wait_for(collect(answer), 20)
@@ -298,7 +298,7 @@ async def test_flood_without_events_meets_the_limits(unit: bytes) -> None:
     ids=["line", "data", "data lines", "empty data lines"],
 )
 async def test_endless_line_or_event_is_refused(unit: bytes) -> None:
-    async with serving(flood(unit, start=part(0))) as server, heartbeat() as beat:
+    async with serving(flood(unit, start=part(0, content="a"))) as server, heartbeat() as beat:
         answer = await provider(server).chat(call(stream=True))
         with pytest.raises(ApiError, match="too long"):
             await asyncio.wait_for(collect(answer), 20)
@@ -310,7 +310,7 @@ BOMBS = {**FLOODS, "data lines": b"data:\n", "events": b'data: {"choices":[]}\n\
 
 @pytest.mark.parametrize("unit", BOMBS.values(), ids=BOMBS.keys())
 async def test_compressed_flood_does_not_stop_the_loop(unit: bytes) -> None:
-    packed = gzip.compress(part(0) + unit * (20_000_000 // len(unit)))
+    packed = gzip.compress(part(0, content="a") + unit * (20_000_000 // len(unit)))
     bomb = always(response(packed, kind="text/event-stream", content_encoding="gzip"))
     async with serving(bomb) as server, heartbeat() as beat:
         answer = await provider(server).chat(call(stream=True))

@@ -236,7 +236,8 @@ async def test_stream_that_fails_before_its_first_byte_is_a_plain_error(script: 
 
 
 async def test_choices_must_all_end() -> None:
-    two = json.dumps({"choices": [{"index": i, "delta": {}, "finish_reason": None} for i in (0, 1)]}).encode()
+    choices = [{"index": i, "delta": {"content": "a"}, "finish_reason": None} for i in (0, 1)]
+    two = json.dumps({"choices": choices}).encode()
     async with serving(streaming(event(two), event(piece("", "stop")))) as server:
         answer = await provider(server).chat(call(stream=True, n=2))
         with pytest.raises(ApiError, match="before the answer was complete"):
