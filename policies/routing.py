@@ -33,6 +33,7 @@ class Choice:
     rule: str = ""  # the one that decided, as "rule 2"; "default": the route's own action
     rule_name: str = ""  # the name that its author gave it
     action: Action | None = None
+    place: str = ""  # of the action, as `Policies.actions` names it
     changes: tuple[Action, ...] = ()  # of the route, of rules without a destination, and of `action`
     tried: Sequence[Outcome] = ()  # only when asked for
 
@@ -65,6 +66,7 @@ class _CompiledRule:
     label: str
     name: str
     action: Action
+    place: str
     condition: Condition | None
     signals: Names
 
@@ -93,7 +95,7 @@ class Routing:
 
     def __init__(self, policies: Policies) -> None:
         self.section = policies.routing
-        before = _compile(policies.routing.rules, f"{ALL_REQUESTS} ")
+        before = _compile(policies.routing.rules, ALL_REQUESTS, f"{ALL_REQUESTS} ")
         self._routes = {name: _route(name, before, route) for name, route in policies.routes.items()}
         self._others = _route("", before, None)
 
@@ -140,17 +142,19 @@ class Routing:
 def _choice(
     route: str, rule: _CompiledRule, changes: Sequence[Action], tried: Sequence[Outcome] = ()
 ) -> Choice:
-    return Choice(route, rule.label, rule.name, rule.action, (*changes, rule.action), tried)
+    changes = (*changes, rule.action)
+    return Choice(route, rule.label, rule.name, rule.action, rule.place, changes, tried)
 
 
 def _route(name: str, before: Sequence[_CompiledRule], route: Route | None) -> _CompiledRoute:
     rules = [*before]
     if route is not None:
+        place = f"routes.{name}"
         changes = Action(**{field: getattr(route, field) for field in CHANGES})
         own = Action(**{field: getattr(route, field) for field in DESTINATIONS})
-        rules += [] if changes == Action() else [_CompiledRule("", "", changes, None, Names())]
-        rules += _compile(route.rules, "")
-        rules += [_CompiledRule("default", "", own, None, Names())] if own.destination else []
+        rules += [] if changes == Action() else [_CompiledRule("", "", changes, place, None, Names())]
+        rules += _compile(route.rules, f"{place}.rules")
+        rules += [_CompiledRule("default", "", own, place, None, Names())] if own.destination else []
     conditions = [rule.condition for rule in rules if rule.condition is not None]
     names = Names(name for condition in conditions for name in condition.names)
     keys = Keys(key for condition in conditions for key in condition.keys)
@@ -183,13 +187,14 @@ def _signals(names: Names) -> Names:
     return Names(name for name in names if name.startswith(SIGNALS))
 
 
-def _compile(rules: Sequence[Rule], prefix: str) -> list[_CompiledRule]:
+def _compile(rules: Sequence[Rule], place: str, prefix: str = "") -> list[_CompiledRule]:
     conditions = [None if rule.when is None else Condition(rule.when) for rule in rules]
     return [
         _CompiledRule(
             f"{prefix}rule {number}",
             rule.name,
             rule,
+            f"{place}.{number - 1}",
             condition,
             Names() if condition is None else _signals(condition.names),
         )

@@ -110,9 +110,9 @@ class _Deciding:
             if record.status == 200:
                 seconds[record.model].append(record.duration_s)
         self._seconds = {model: sum(found) / len(found) for model, found in seconds.items()}
-        sections = [action.choose for _, action in policies.actions() if action.choose is not None]
-        self._qualities = {name: c.quality for each in sections for name, c in each.candidates.items()}
-        self._strategies = {id(each): strategy_of(each) for each in sections}
+        sections = {place: action.choose for place, action in policies.actions() if action.choose is not None}
+        self._qualities = {n: c.quality for each in sections.values() for n, c in each.candidates.items()}
+        self._strategies = {place: strategy_of(each) for place, each in sections.items()}
 
     def parts(self, choice: Choice, record: Record) -> Iterator[tuple[str, float]]:
         """The models that get the request, each with its part."""
@@ -125,7 +125,7 @@ class _Deciding:
             total = sum(action.split.models.values())
             yield from ((model, weight / total) for model, weight in action.split.models.items())
         elif action.choose is not None:
-            found = self._strategies[id(action.choose)].choose(
+            found = self._strategies[choice.place].choose(
                 self._candidates(action.choose, record), record.gain, 0.5
             )
             yield found.model, 1.0

@@ -214,6 +214,20 @@ def test_there_are_no_more_exceptions() -> None:
     assert len(UNTESTED) <= MAX_UNTESTED, "a new module needs a test"
 
 
+def test_what_serves_requests_finds_sections_by_name() -> None:
+    """A section that someone copies has another `id`: a table by `id` would then lack it."""
+    served = [p for p in modules() if p.parts[0] in ("gateway", "cache", "router")]
+    commands = (Path("gateway/cli"), Path("gateway/evaluation"))
+    calls = {
+        f"{path}:{node.lineno}"
+        for path in served
+        if not any(folder in path.parents for folder in commands)
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
+    }
+    assert calls == set()
+
+
 def test_weights_stay_small() -> None:
     sizes = [(ROOT / path).stat().st_size for path in tracked_files() if path.suffix == ".safetensors"]
     assert sum(sizes) <= MAX_WEIGHTS_BYTES

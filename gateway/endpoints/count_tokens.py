@@ -42,7 +42,7 @@ class CountTokensEndpoint:
             model, request = exchange.chosen_model, exchange.request
             assert isinstance(request, ChatRequest)
             # A count runs no guardrails, so that a model's prompts must not leave for one.
-            if isinstance(model.provider, TokenCounter) and model.guardrails is None:
+            if isinstance(model.provider, TokenCounter) and not model.guardrails:
                 num_tokens = await model.provider.count_tokens(exchange.model_call(request))
             elif model.engine is not None:
                 num_tokens = await _count(model.engine, request)

@@ -17,7 +17,6 @@ from gateway.providers.engine.provider import EngineProvider
 from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.document import Price
-from policies.guardrails import GuardrailProfile
 from policies.releases import Capabilities
 
 Kind = Literal["engine", "upstream", "encoder"]
@@ -62,7 +61,7 @@ class ServedModel:
     price: Price | None = None
     capabilities: Capabilities = Capabilities()
     cache: CacheSettings | None = None  # None: a model whose answers cannot be kept
-    guardrails: GuardrailProfile | None = None
+    guardrails: str = ""  # name of their profile; "": none
     policy_digest: str = ""  # of its section of the policies, as far as it changes answers
     adapters: frozenset[str] = frozenset()  # of the policies; the engine may have loaded others
     parent: str = ""  # an adapter's base model

@@ -71,7 +71,6 @@ class DryRun:
 
     def _model(self, name: str) -> ServedModel:
         entry = self._policies.models[name]
-        guardrails = self._policies.guardrails
         rules = CacheSettings.of(entry.cache, self._policies.cache)
         state = ModelState(ready=self._live.ready.get(name, True))
         return ServedModel(
@@ -85,7 +84,7 @@ class DryRun:
             num_waiting=lambda: self._live.queue.get(name, 0),
             cache=None if entry.kind == "encoder" else rules,
             adapters=frozenset(entry.engine.adapters if entry.engine is not None else ()),
-            guardrails=guardrails.profiles.get(entry.guardrails or guardrails.default or ""),
+            guardrails=entry.guardrails or self._policies.guardrails.default or "",
         )
 
     async def decide(

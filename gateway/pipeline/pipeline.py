@@ -70,7 +70,7 @@ class Pipeline:
         memory, embed, log = parts.memory or RoutingMemory(), parts.embed, parts.log
         ledger, guards = memory.ledger, parts.guards or Guards(policies.guardrails)
         selection = Selection(models, policies, embed, memory)
-        others = OtherModels(models, policies.routing.max_attempts, policies.guardrails.profiles)
+        others = OtherModels(models, policies.routing.max_attempts)
         self.signals = signals = Signals(policies, embed, memory)
         self.admission = Admission(policies, ledger)
         self.stages: tuple[Stage, ...] = (

@@ -68,14 +68,18 @@ class Selection:
             if action.cascade is not None and action.cascade.estimate is not None:
                 load_estimate(action.cascade.estimate)
         self._compiled = {
-            id(action.choose): _compile(place, action.choose)
+            place: _compile(place, action.choose)
             for place, action in policies.actions()
             if action.choose is not None
         }
 
-    async def choose(self, exchange: Exchange, section: Choose) -> Decision:
-        """The decision for a request. Raises NotFound or Unavailable when no candidate can answer it."""
-        compiled = self._compiled[id(section)]
+    async def choose(self, exchange: Exchange, place: str) -> Decision:
+        """The decision for a request by the `choose` of a place in the policies.
+
+        Raises NotFound or Unavailable when no candidate can answer it.
+        """
+        compiled = self._compiled[place]
+        section = compiled.section
         exchange.place = compiled.place
         usable = _usable(exchange, self._served(section), section.candidates)
         if compiled.estimate is None:

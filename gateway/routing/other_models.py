@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from types import MappingProxyType
 
 from gateway.errors import ApiError, NotFound
 from gateway.exchange.exchange import Exchange
@@ -12,28 +10,20 @@ from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.routing.exposed import show_model
 from gateway.routing.fallback import error_class
 from gateway.routing.request_changes import adapted
-from policies.guardrails import GuardrailProfile
 from policies.routes import ErrorClass, Fallback
 
 
 class OtherModels:
     """Under one version of the policies."""
 
-    def __init__(
-        self,
-        models: ModelTable,
-        max_attempts: int,
-        profiles: Mapping[str, GuardrailProfile] = MappingProxyType({}),
-    ) -> None:
-        """`profiles`: the guardrails that rules name."""
+    def __init__(self, models: ModelTable, max_attempts: int) -> None:
         self._models = models
-        self._profiles = profiles
         self._max_attempts = max_attempts
 
     def resolve(self, exchange: Exchange, name: str) -> ServedModel:
         """The model as the rules change it. Raises NotFound for an adapter that has been unloaded."""
         found = self._models.resolve(name)
-        return adapted(found, exchange.rules.changes, self._profiles)
+        return adapted(found, exchange.rules.changes)
 
     def after(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
         """The model to try after an error of this class; None when there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from gateway.exchange.model_table import ServedModel
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from gateway.web.deadlines import TimeLimits
-from policies.guardrails import GuardrailProfile
 from policies.routes import Action, Bounds, Parameters, Timeouts
 
 _OF_CHATS = {"reasoning_effort", "thinking_token_budget"}
@@ -34,9 +33,7 @@ def change_request(exchange: Exchange, changes: Sequence[Action]) -> None:
         exchange.request = typed(body, type(exchange.request))
 
 
-def adapted(
-    model: ServedModel, changes: Sequence[Action], profiles: Mapping[str, GuardrailProfile]
-) -> ServedModel:
+def adapted(model: ServedModel, changes: Sequence[Action]) -> ServedModel:
     """The model with the time limits, cache rules and guardrails of rules."""
     limits, cache, guardrails = model.limits, model.cache, model.guardrails
     for change in changes:
@@ -45,8 +42,8 @@ def adapted(
         if change.cache is not None and cache is not None:
             cache = cache.with_rules(change.cache)
         if change.guardrails is not None:
-            guardrails = profiles[change.guardrails]
-    if limits is model.limits and cache is model.cache and guardrails is model.guardrails:
+            guardrails = change.guardrails
+    if limits is model.limits and cache is model.cache and guardrails == model.guardrails:
         return model
     return replace(model, limits=limits, cache=cache, guardrails=guardrails)
 

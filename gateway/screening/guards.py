@@ -45,12 +45,11 @@ class Guards:
 
         Raises SettingsError for broken patterns, WeightsError for a broken classifier.
         """
-        self._by_profile: dict[int, Guard] = {}
+        self._by_name: dict[str, Guard] = {}
         path = None if section.classifier is None else Path(section.classifier)
         classifier = None if path is None else load_classifier(path, stamp(path))
         threads = threads or FairThreads()
         self.moderation = Guard(GuardrailProfile(), embed, {}, classifier, threads=threads)
-        self.names = {id(profile): name for name, profile in section.profiles.items()}
         self.hooks: list[HttpHook] = []
         for name, profile in section.profiles.items():
             _check_patterns(name, profile)
@@ -60,20 +59,16 @@ class Guards:
                 if asks_hooks
             }
             self.hooks += hooks.values()
-            self._by_profile[id(profile)] = Guard(profile, embed, hooks, classifier, threads=threads)
+            self._by_name[name] = Guard(profile, embed, hooks, classifier, threads=threads)
 
     async def start(self) -> None:
         """Load what would make the first request wait."""
-        if any(guard.profile.needs_language for guard in self._by_profile.values()):
+        if any(guard.profile.needs_language for guard in self._by_name.values()):
             await asyncio.to_thread(language_of, "")
 
     async def close(self) -> None:
         """Nothing is open."""
 
-    def name_of(self, profile: GuardrailProfile) -> str:
-        """Its name in the policies."""
-        return self.names[id(profile)]
-
-    def of(self, profile: GuardrailProfile) -> Guard:
-        """The guard of a profile of these policies."""
-        return self._by_profile[id(profile)]
+    def of(self, profile: str) -> Guard:
+        """The guard of a profile of these policies, by its name."""
+        return self._by_name[profile]

@@ -207,12 +207,12 @@ class BackgroundResponses:
         """Renew all leases, in one write; cancel what another worker has cancelled or deleted."""
         while self._tasks:
             await asyncio.sleep(RENEW_S)
-            by_store: dict[int, list[Run]] = {}
+            by_store: dict[ObjectStore, list[Run]] = {}
             for response_id in self._tasks:
                 run = self.runs[response_id]
-                by_store.setdefault(id(run.store), []).append(run)
-            for runs in by_store.values():
-                store, ids = runs[0].store, [run.shape.response_id for run in runs]
+                by_store.setdefault(run.store, []).append(run)
+            for store, runs in by_store.items():
+                ids = [run.shape.response_id for run in runs]
                 with contextlib.suppress(Unavailable):
                     for response_id in await store.renew(ids, store.now_s() + LEASE_S):
                         self.cancel(response_id)

@@ -82,9 +82,7 @@ class ModelBuilder:
             capabilities=entry.capabilities,
             adapters=adapters,
             cache=None if entry.kind == "encoder" else settings,
-            guardrails=self._policies.guardrails.profiles.get(
-                entry.guardrails or self._policies.guardrails.default or ""
-            ),
+            guardrails=entry.guardrails or self._policies.guardrails.default or "",
             policy_digest=self._answer_digest(entry),
         )
 

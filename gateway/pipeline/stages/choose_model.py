@@ -61,7 +61,6 @@ class ChooseModel(Stage):
         self._facts = Facts(models, policies, clock, ledger)
         self._keeps_tried = keep_tried
         self._is_exposed = policies.routing.expose
-        self._profiles = policies.guardrails.profiles
 
     async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
@@ -72,7 +71,7 @@ class ChooseModel(Stage):
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
                 found = self._models.resolve(self._released(exchange, await self._target(exchange, choice)))
-                exchange.model = adapted(found, choice.changes, self._profiles)
+                exchange.model = adapted(found, choice.changes)
         if choice.route or choice.rule:
             decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
             exchange.asked.telemetry.annotate(decided)
@@ -130,7 +129,7 @@ class ChooseModel(Stage):
             exchange.reason += f", split by {action.split.sticky}"
             return target
         if action.choose is not None:
-            decision = exchange.decision = await self._selection.choose(exchange, action.choose)
+            decision = exchange.decision = await self._selection.choose(exchange, choice.place)
             exchange.reason += f", {decision.strategy}: {decision.reason}"
             return decision.model
         if action.best_of is not None:

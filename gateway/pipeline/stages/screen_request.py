@@ -50,14 +50,13 @@ class ScreenRequest(Stage):
 
         Raises InvalidRequest (`content_filter`), or Unavailable for a check that failed.
         """
-        model = exchange.chosen_model
-        profile = model.guardrails
-        if profile is None or exchange.principal.tenant in profile.exempt_tenants:
+        model, tenant = exchange.chosen_model, exchange.principal.tenant
+        guard = self._guards.of(model.guardrails) if model.guardrails else None
+        if guard is None or tenant in guard.profile.exempt_tenants:
             return
         on_verdict = _telling(exchange, model.metrics_label or model.name)
-        tenant = exchange.principal.tenant
-        screening = exchange.screening = Screening(self._guards.of(profile), on_verdict, tenant)
-        if not _fits(exchange, screening, self._guards.name_of(profile)):
+        screening = exchange.screening = Screening(guard, on_verdict, tenant)
+        if not _fits(exchange, screening, model.guardrails):
             return
         _check_logprobs(exchange, screening)
         _check_tokens(exchange, screening)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -9,12 +10,17 @@ from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
 from gateway.exchange.exchange import Endpoint, Exchange, Stage
 from gateway.exchange.model_table import ModelTable, ServedModel
-from gateway.pipeline.pipeline import Pipeline
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
+from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
+from gateway.routing.candidates import Selection
+from gateway.screening.guards import Guards
 from gateway.web.deadlines import TimeLimits
+from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
-from policies.routes import Fallback, Route, RoutingSection
+from policies.routes import Fallback, Route, RoutingSection, Rule
 from tests.gateway.pipeline.exchanges import (
     BODIES,
     METRICS,
@@ -120,7 +126,7 @@ async def test_what_one_models_guardrails_refuse_another_may_answer() -> None:
     rented, own = FakeProvider(), FakeProvider()
     table = ModelTable(
         [
-            ServedModel("rented", "upstream", rented, limits, guardrails=strict),
+            ServedModel("rented", "upstream", rented, limits, guardrails="strict"),
             ServedModel("own", "engine", own, limits),
         ],
         {},
@@ -142,3 +148,27 @@ async def test_what_one_models_guardrails_refuse_another_may_answer() -> None:
         assert exchange.model is not None and exchange.model.name == "own"
         assert exchange.response_headers["x-penstock-reason"] == "route auto, default, rented: refused"
     assert not rented.asked and len(own.asked) == 1
+
+
+async def test_a_copy_of_the_policies_routes_and_screens_as_they_do() -> None:
+    """What is compiled from a section is found by the section's name, not by the object."""
+    strict = GuardrailProfile(personal_data=PersonalDataRules(action="block"))
+    section = Choose(candidates={"m": ChoiceCandidate()}, strategy="cheapest")
+    policies = Policies(
+        routes={"auto": Route(rules=[Rule(choose=section)], guardrails="strict")},
+        routing=RoutingSection(rules=[Rule(when="request.stream", choose=section)]),
+        guardrails=GuardrailsSection(profiles={"strict": strict}),
+    )
+    copied = msgspec.convert(msgspec.to_builtins(policies), Policies)
+    assert copied.routes["auto"] is not policies.routes["auto"]
+    parts = PipelineParts(guards=Guards(copied.guardrails))
+    pipeline = Pipeline(KeyRing([]), models(), response_cache(), policies, parts)
+    stage = ChooseModel(models(), policies, selection=Selection(models(), copied))
+    for is_stream, reason in ((False, "route auto, rule 1"), (True, "route auto, routing.rules rule 1")):
+        body = {"model": "auto", "messages": [{"role": "user", "content": "Write to ann@example.com"}]}
+        exchange = exchange_with({**body, "stream": is_stream})
+        await ReadRequest().enter(exchange)
+        await stage.enter(exchange)
+        assert exchange.reason.startswith(f"{reason}, cheapest")
+    with pytest.raises(InvalidRequest, match="refused by a guardrail"):
+        await pipeline.run(exchange_with(body))

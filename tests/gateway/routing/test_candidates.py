@@ -178,5 +178,5 @@ async def test_an_estimate_over_vectors_asks_for_the_meaning_once() -> None:
     await ReadRequest().enter(exchange)
     encoder = EncoderModel(checkpoint="builtin:all-minilm-l6-v2")
     given = Policies(models={"minilm": ModelEntry(encoder=encoder)}, routes={"auto": Route(choose=section)})
-    await Selection(table, given, embed).choose(exchange, section)
+    await Selection(table, given, embed).choose(exchange, "routes.auto")
     assert asked == [EASY] and exchange.meaning is not None

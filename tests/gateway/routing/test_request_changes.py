@@ -109,9 +109,9 @@ async def test_without_changes_the_request_is_the_same_object() -> None:
 @pytest.mark.parametrize("kind", ["engine", "upstream"])
 def test_time_limits(kind: Kind) -> None:
     model = ServedModel("m", kind, FakeProvider(), TimeLimits(30, 20, 60))
-    found = adapted(model, [Action(timeouts=Timeouts(first_token_s=1, total_s=5))], {})
+    found = adapted(model, [Action(timeouts=Timeouts(first_token_s=1, total_s=5))])
     assert found.limits == TimeLimits(1, 20, 5)
-    assert adapted(model, [Action(system="x")], {}) is model
+    assert adapted(model, [Action(system="x")]) is model
 
 
 @pytest.mark.parametrize(("asked", "expected"), [({}, 100), ({"thinking_token_budget": 5}, 5)])

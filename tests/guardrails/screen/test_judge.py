@@ -40,7 +40,7 @@ async def test_its_own_classifier_judges(tmp_path: Path, threshold: float, expec
     profile = GuardrailProfile(injection=InjectionRules(), harm=HarmRules())
     classifier = weights(tmp_path / "own.safetensors", threshold)
     guards = Guards(GuardrailsSection(profiles={"p": profile}, classifier=classifier), vectors)
-    guard = guards.of(profile)
+    guard = guards.of("p")
     threads = TenantThreads(guard.threads, "t")
     found = await judge_request(guard, [ReadText("user", HARMLESS, read(HARMLESS))], {}, threads)
     assert {each.check for each in found} == expected

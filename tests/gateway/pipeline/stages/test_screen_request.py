@@ -35,9 +35,7 @@ async def test_a_question_is_encoded_once(is_known: bool) -> None:
 
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": QUESTION}]}
     exchange = exchange_for(body)
-    exchange.model = ServedModel(
-        "m", "upstream", FakeProvider(), TimeLimits(None, None, 60), guardrails=PROFILE
-    )
+    exchange.model = ServedModel("m", "upstream", FakeProvider(), TimeLimits(None, None, 60), guardrails="p")
     (vector,) = await word_vectors([QUESTION])
     if is_known:
         exchange.meaning = Meaning.known(QUESTION, vector)
