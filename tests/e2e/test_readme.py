@@ -131,6 +131,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
         (commands / name).chmod(0o755)
     assert main(["init", str(folder / "my-policies"), "--embedded"]) == 0
+    (folder / ".default").mkdir()
+    write_default_policies(folder / ".default")
     return folder
 
 
@@ -158,6 +160,7 @@ def run(command: list[str], text: str, folder: Path, server: Server) -> subproce
         "PYTHONPATH": str(ROOT),
         "PENSTOCK_URL": server.root_url,
         "PENSTOCK_DATA_DIR": str(folder / "data"),
+        "PENSTOCK_POLICIES": str(folder / ".default"),  # the default ones, with less KV cache
         "HOME": str(folder),
         "KEY": "sk-reader",
         "OPENAI_API_KEY": "sk-reader",
