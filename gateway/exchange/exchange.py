@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -68,6 +68,20 @@ class Asked:
         return 0 if self.caller is None else self.caller.priority
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Routed:
+    """What choose_model has decided, once, before anything else is known of the answer."""
+
+    choice: Choice  # what the rules of the policies say
+    reason: str  # why, in words without any prompt text
+    model: ServedModel | None  # None: the rules refuse the request
+    decision: Decision | None = None  # what a strategy chose, where the rules say `choose`
+    gain: float | None = None  # predicted, where the rules ask for it
+    cascade: Escalation | None = None  # others, where the rules say `cascade` or `best_of`
+    signals: Mapping[str, object] = field(default_factory=dict)  # those that the rules have read
+    conversation: bytes = b""  # identifies the messages, where later turns need to know their model
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """One request to a model and its answer. Comments name the stage that fills a field."""
@@ -83,18 +97,10 @@ class Exchange:
     )  # read_request: fields of a translated request
     num_admitted: int = 0  # admit: the answers that it counts as running
     counts_tokens: bool = False  # admit: the tenant has a limit of tokens
-    signals: dict[str, Any] = field(default_factory=dict)  # choose_model: those that rules refer to
-    unread_signals: set[str] = field(default_factory=set)  # of those, without the vector that they read
-    conversation: bytes = b""  # choose_model: identifies the messages, where that is needed
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
-    choice: Choice | None = None  # choose_model: what the rules of the policies say
-    decision: Decision | None = None  # choose_model: what a strategy chose, where the rules say `choose`
-    gain: float | None = None  # choose_model: predicted, where the rules ask for it
-    place: str = ""  # choose_model: where in the policies that is, as `routes.auto`
-    cascade: Escalation | None = None  # choose_model: others, where the rules say `cascade` or `best_of`
-    reason: str = ""  # choose_model, call_model: why this model, in words without any prompt text
-    model: ServedModel | None = None  # choose_model; call_model replaces one that fails
-    escalated_from: list[str] = field(default_factory=list)  # call_model: the models of a cascade
+    routed: Routed | None = None  # choose_model; what follows may take another model
+    model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails
+    reason: str = ""  # that of `routed`; call_model adds why another model answers
     rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)  # call_model: of theirs
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
@@ -120,11 +126,15 @@ class Exchange:
         return self.model
 
     @property
-    def rules(self) -> Choice:
-        """What the rules of the policies say, for what runs after choose_model."""
-        if self.choice is None:
-            raise NotYet("choice", "choose_model")
-        return self.choice
+    def decided(self) -> Routed:
+        """What choose_model has decided, for what runs after it."""
+        if self.routed is None:
+            raise NotYet("routed", "choose_model")
+        return self.routed
+
+    def route(self, routed: Routed) -> None:
+        """Set what choose_model has decided."""
+        self.routed, self.model, self.reason = routed, routed.model, routed.reason
 
     def start_call(self, model: ServedModel) -> None:
         """From now on time is the model's, not the gateway's, and the model's limits apply."""

@@ -118,14 +118,14 @@ class DryRun:
             if error.code not in _REFUSALS:
                 raise
             return Decision(
-                exchange.choice or Choice(""),
+                Choice("") if exchange.routed is None else exchange.routed.choice,
                 status=error.status,
                 message=error.message,
                 **_screened(exchange),
             )
-        choice, model = exchange.rules, exchange.chosen_model
+        routed, model = exchange.decided, exchange.chosen_model
+        choice, chosen, cascade = routed.choice, routed.decision, routed.cascade
         targets = () if choice.action is None else choice.action.targets()
-        chosen = exchange.decision
         if chosen is not None and chosen.strategy != "fastest":  # which draws
             targets = [chosen.model]
         if choice.action is not None and choice.action.cascade is not None:
@@ -137,7 +137,7 @@ class DryRun:
             strategy=exchange.reason.removeprefix(f"{choice.reason}, ")
             if exchange.reason != choice.reason
             else "",
-            following=() if exchange.cascade is None else exchange.cascade.following,
+            following=() if cascade is None else cascade.following,
             values={} if chosen is None else chosen.values,
             **_screened(exchange),
         )

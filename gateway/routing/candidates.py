@@ -47,6 +47,16 @@ class _Compiled:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a `choose`, a cascade or a best of several says about a request."""
+
+    models: Sequence[str]  # the one to ask, and those after it or beside it
+    why: str = ""  # for the request's reason
+    gain: float | None = None  # where it has been predicted
+    decision: Decision | None = None
+
+
 class Selection:
     """Every `choose` of one version of the policies."""
 
@@ -73,14 +83,13 @@ class Selection:
             if action.choose is not None
         }
 
-    async def choose(self, exchange: Exchange, place: str) -> Decision:
-        """The decision for a request by the `choose` of a place in the policies.
+    async def choose(self, exchange: Exchange, place: str) -> Selected:
+        """The model for a request by the `choose` of a place in the policies.
 
         Raises NotFound or Unavailable when no candidate can answer it.
         """
         compiled = self._compiled[place]
         section = compiled.section
-        exchange.place = compiled.place
         usable = _usable(exchange, self._served(section), section.candidates)
         if compiled.estimate is None:
             gain = None
@@ -88,33 +97,32 @@ class Selection:
             found = await predict_gain(exchange, compiled.estimate, self._embed, self._languages)
             if section.default in usable and found.familiarity < section.min_familiarity:
                 reason = f"familiarity {found.familiarity:.2f} is below {section.min_familiarity:g}"
-                return Decision(section.default, "default", reason, {"familiarity": found.familiarity})
-            gain = exchange.gain = found.gain
+                values = {"familiarity": found.familiarity}
+                return _selected(Decision(section.default, "default", reason, values))
+            gain = found.gain
         candidates = await self._candidates(exchange, compiled, usable)
         if section.budget_usd_per_day is not None and isinstance(compiled.strategy, QualityPerCost):
             ledger = self._memory.ledger
             left = section.budget_usd_per_day - ledger.models_usd({model.name for model in usable.values()})
             compiled.strategy.usd_target = ledger.pace(compiled.place, left)
-        return compiled.strategy.choose(candidates, gain, self._draw())
+        return _selected(compiled.strategy.choose(candidates, gain, self._draw()), gain)
 
-    async def cascade(self, exchange: Exchange, section: Cascade) -> list[str]:
+    async def cascade(self, exchange: Exchange, section: Cascade) -> Selected:
         """The models to ask in order: those that are ready, or only the last one where the gain is high."""
         ready = [name for name in section.models if self._is_ready(name)] or section.models[-1:]
         is_one = isinstance(exchange.request, GenerationRequest) and exchange.request.num_choices == 1
         if not is_one:  # the choices could not be replaced together
-            exchange.reason += ", cascade: several choices"
-            return ready[-1:]
-        if section.estimate is not None and len(ready) > 1:
-            estimate = load_estimate(section.estimate)
-            found = await predict_gain(exchange, estimate, self._embed, self._languages)
-            exchange.gain = found.gain
-            exchange.reason += f", cascade: gain {found.gain:.2f}, kept {found.stays:.2f}"
-            least = max(section.min_kept, self._cost_ratio(exchange, ready, estimate))
-            if found.stays <= least:
-                exchange.reason += f" of {least:.2f}"
-            if found.gain >= section.skip_above or found.stays <= least:
-                return ready[-1:]
-        return ready
+            return Selected(ready[-1:], "cascade: several choices")
+        if section.estimate is None or len(ready) == 1:
+            return Selected(ready)
+        estimate = load_estimate(section.estimate)
+        found = await predict_gain(exchange, estimate, self._embed, self._languages)
+        why = f"cascade: gain {found.gain:.2f}, kept {found.stays:.2f}"
+        least = max(section.min_kept, self._cost_ratio(exchange, ready, estimate))
+        if found.stays <= least:
+            why += f" of {least:.2f}"
+        is_skipped = found.gain >= section.skip_above or found.stays <= least
+        return Selected(ready[-1:] if is_skipped else ready, why, found.gain)
 
     def _cost_ratio(self, exchange: Exchange, names: Sequence[str], estimate: Estimate) -> float:
         """The first model's expected price in the last one's: what a cascade must save; 0.0: no prices."""
@@ -126,14 +134,13 @@ class Selection:
         ]
         return usd[0] / usd[1] if usd[1] > 0 else 0.0
 
-    def best_of(self, exchange: Exchange, section: BestOf) -> list[str]:
+    def best_of(self, exchange: Exchange, section: BestOf) -> Selected:
         """The models to ask at once, each as often as the rules say: those that are ready."""
         ready = {name: count for name, count in section.models.items() if self._is_ready(name)}
         names = [name for name, count in (ready or section.models).items() for _ in range(count)]
         if not isinstance(exchange.request, ChatRequest) or exchange.request.num_choices != 1:
-            exchange.reason += ", best of: several choices, or no chat"
-            return names[:1]
-        return names
+            return Selected(names[:1], "best of: several choices, or no chat")
+        return Selected(names)
 
     def _is_ready(self, name: str) -> bool:
         try:
@@ -178,6 +185,10 @@ class Selection:
                 )
             )
         return found
+
+
+def _selected(decision: Decision, gain: float | None = None) -> Selected:
+    return Selected([decision.model], f"{decision.strategy}: {decision.reason}", gain, decision)
 
 
 async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:

@@ -64,7 +64,7 @@ async def ask_with_doubt(exchange: Exchange, model: ServedModel, rules: Cascade)
     neutral = in_deltas(answer)
     held = _HeldBack()
     try:
-        judge = _Judge(rules, exchange.gain, _wants_json(client_request), client_request.is_stream)
+        judge = _Judge(rules, exchange.decided.gain, _wants_json(client_request), client_request.is_stream)
         cause = await judge.cause(neutral, held)
     except BaseException as failure:
         await close_answer(neutral)
@@ -119,7 +119,6 @@ class _Judge:
 
 def _give_up(exchange: Exchange, model: ServedModel, cause: str, answer: Generated | None) -> None:
     """Account for a model's call whose answer is dropped."""
-    exchange.escalated_from.append(model.name)
     exchange.reason += f", {model.name}: {cause}"
     usage = None if answer is None else answer.usage
     if usage is not None:

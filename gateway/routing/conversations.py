@@ -20,14 +20,10 @@ class Conversations:
         self._models: OrderedDict[bytes, str] = OrderedDict()
 
     def previous_model(self, exchange: Exchange) -> str:
-        """The model that wrote the last answer in a chat's messages; "" when that is not known.
-
-        Also notes in the exchange what `remember` needs, before the messages are changed.
-        """
+        """The model that wrote the last answer in a chat's messages; "" when that is not known."""
         request = exchange.request
         if not isinstance(request, ChatRequest):
             return ""
-        exchange.conversation = _key(exchange, request.messages)
         roles = [message.get("role") for message in request.messages]
         if "assistant" not in roles:
             return ""
@@ -36,11 +32,18 @@ class Conversations:
 
     def remember(self, exchange: Exchange) -> None:
         """The exchange has been answered by its model."""
-        if exchange.conversation and exchange.model is not None and exchange.error is None:
-            self._models[exchange.conversation] = exchange.model.name
-            self._models.move_to_end(exchange.conversation)
+        conversation = b"" if exchange.routed is None else exchange.routed.conversation
+        if conversation and exchange.model is not None and exchange.error is None:
+            self._models[conversation] = exchange.model.name
+            self._models.move_to_end(conversation)
             if len(self._models) > MAX_CONVERSATIONS:
                 self._models.popitem(last=False)
+
+
+def conversation_of(exchange: Exchange) -> bytes:
+    """What `remember` needs of a chat, before rules change its messages; b"" of other requests."""
+    request = exchange.request
+    return _key(exchange, request.messages) if isinstance(request, ChatRequest) else b""
 
 
 def _key(exchange: Exchange, messages: Sequence[dict[str, Any]]) -> bytes:

@@ -136,11 +136,8 @@ class DecisionLog:
 
     def record(self, exchange: Exchange) -> None:
         """Write the outcome, unless the request named no model that exists: that may be any text."""
-        choice, error = exchange.choice, exchange.error
-        if exchange.noted is None or choice is None:
-            return
-        is_refused = choice.action is not None and choice.action.refuse is not None
-        if exchange.model is None and not is_refused:
+        routed, error = exchange.routed, exchange.error
+        if exchange.noted is None or routed is None:
             return
         began_s, facts = exchange.noted
         traceparent = exchange.asked.telemetry.traceparent.split("-")
@@ -149,13 +146,13 @@ class DecisionLog:
             id=exchange.asked.request_id,
             trace=traceparent[1] if len(traceparent) > 1 else "",
             reason=exchange.reason,
-            gain=None if exchange.gain is None else round(exchange.gain, 4),
+            gain=None if routed.gain is None else round(routed.gain, 4),
             prompt=texts[-1] if texts else "",
-            facts=_plain(facts | exchange.signals),
+            facts=_plain(facts | dict(routed.signals)),
             version=self._version,
             model="" if exchange.model is None else exchange.model.name,
-            route=choice.route,
-            rule=choice.rule,
+            route=routed.choice.route,
+            rule=routed.choice.rule,
             status=200 if error is None else error.status,
             input_tokens=exchange.usage.prompt_tokens,
             output_tokens=exchange.usage.completion_tokens,

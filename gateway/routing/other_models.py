@@ -23,7 +23,7 @@ class OtherModels:
     def resolve(self, exchange: Exchange, name: str) -> ServedModel:
         """The model as the rules change it. Raises NotFound for an adapter that has been unloaded."""
         found = self._models.resolve(name)
-        return adapted(found, exchange.rules.changes)
+        return adapted(found, exchange.decided.choice.changes)
 
     def after(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
         """The model to try after an error of this class; None when there is none."""
@@ -50,8 +50,8 @@ class OtherModels:
 
 def fallback_of(exchange: Exchange) -> Fallback | None:
     """The one of the last rule that has a fallback."""
-    changes = () if exchange.choice is None else exchange.choice.changes
-    return next((change.fallback for change in reversed(changes) if change.fallback is not None), None)
+    changes = reversed(exchange.decided.choice.changes)
+    return next((change.fallback for change in changes if change.fallback is not None), None)
 
 
 def take_over(exchange: Exchange, following: ServedModel, error: ApiError) -> None:

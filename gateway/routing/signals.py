@@ -28,6 +28,7 @@ from router.signals import Surface, domain_of, read_surface
 
 Array = NDArray[np.float32]
 REASONING = "builtin:reasoning"
+PREVIOUS_MODEL = "signals.previous_model"
 _OF_WHOLE_TURN = NEED_VECTORS - {UNAVAILABLE}
 _WITHOUT_VECTOR: Mapping[str, object] = {"signals.domain": "", "signals.freshness": "static"}
 
@@ -74,15 +75,15 @@ class Signals:
     async def of(
         self, exchange: Exchange, names: Iterable[str], keys: Iterable[tuple[str, str]] = ()
     ) -> dict[str, object]:
-        """The value of each name; for `signals.similarity`, those of its keys. Kept in the exchange."""
-        found, names = exchange.signals, [*names]
-        missing = [name for name in names if name not in found]
+        """The value of each name; for `signals.similarity`, those of its keys."""
+        names = [*names]
+        found: dict[str, object] = {}
         text = _Text((user_turns(exchange.request) or [""])[-1])
         vector = None
         unread: list[str] = []  # as the encoder did not answer
-        if text.last and not _OF_WHOLE_TURN.isdisjoint(missing):
+        if text.last and not _OF_WHOLE_TURN.isdisjoint(names):
             vector = await meaning_of(exchange, text.last, self._embed).vector()
-        for name in missing:
+        for name in names:
             if name == "signals.similarity":
                 values = {topic: await self._similarity(topic, vector) for _, topic in keys}
                 found[name] = {topic: value or 0.0 for topic, value in values.items()}
@@ -92,7 +93,7 @@ class Signals:
                 predicted = await predict_gain(exchange, estimate, self._embed, self._languages)
                 found[name] = round(predicted.gain, 4)
                 unread += [name] if predicted.lacks_vector else []
-            elif name == "signals.previous_model":
+            elif name == PREVIOUS_MODEL:
                 found[name] = self._memory.conversations.previous_model(exchange)
             elif name in self._of_vector:
                 read = self._of_vector[name]
@@ -101,20 +102,24 @@ class Signals:
             elif name != UNAVAILABLE:
                 found[name] = _READERS[name](text)
         for name in unread if text.last else ():
-            exchange.unread_signals.add(name)
             exchange.asked.telemetry.signal_unavailable(name.removeprefix(SIGNALS))
         if UNAVAILABLE in names:
-            found[UNAVAILABLE] = bool(text.last) and await self._is_unavailable(exchange, text.last, names)
-        return {name: found[name] for name in names}
+            is_unavailable = await self._is_unavailable(exchange, text.last, names, unread)
+            found[UNAVAILABLE] = is_unavailable
+        return found
 
-    async def _is_unavailable(self, exchange: Exchange, last_turn: str, names: Sequence[str]) -> bool:
+    async def _is_unavailable(
+        self, exchange: Exchange, last_turn: str, names: Sequence[str], unread: Sequence[str]
+    ) -> bool:
         """Whether the encoder has not given what the signals beside it are read from.
 
         Each reads its own part of the turn: `signals.gain` the part that asks, others all of it.
         """
+        if not last_turn:
+            return False
         beside = {*names} & {*_OF_WHOLE_TURN, "signals.gain"}
         if beside:
-            return not beside.isdisjoint(exchange.unread_signals)
+            return not beside.isdisjoint(unread)
         return await meaning_of(exchange, last_turn, self._embed).vector() is None
 
     async def _similarity(self, topic: str, vector: Array | None) -> float | None:

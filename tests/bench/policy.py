@@ -139,7 +139,7 @@ def _timed(stage: Stage, repeats: int, number: int) -> float:
     meaning = Meaning.known(CHAT["messages"][-1]["content"], _VECTOR)  # type: ignore[index]
 
     def decide() -> None:
-        exchange.signals, exchange.meaning = {}, meaning
+        exchange.meaning = meaning
         coroutine = stage.enter(exchange)
         try:
             coroutine.__await__().__next__()

@@ -31,7 +31,8 @@ class CallModel(Stage):
         """Fill `exchange.answer` unless look_up has. Raises what the last provider raises."""
         if exchange.answer is not None:
             return
-        if exchange.cascade is not None and await self._descend(exchange, exchange.cascade):
+        cascade = exchange.decided.cascade
+        if cascade is not None and await self._descend(exchange, cascade):
             return
         model, fallback = exchange.chosen_model, fallback_of(exchange)
         if fallback is None:

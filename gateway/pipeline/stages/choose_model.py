@@ -13,17 +13,18 @@ import msgspec
 from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
 from gateway.errors import ApiError, Forbidden, RateLimited
-from gateway.exchange.exchange import Escalation, Exchange, Stage
+from gateway.exchange.exchange import Escalation, Exchange, Routed, Stage
 from gateway.exchange.model_table import ModelTable
 from gateway.requests.types import ChatRequest
-from gateway.routing.candidates import Selection
+from gateway.routing.candidates import Selected, Selection
 from gateway.routing.condition_values import Facts, user_of
+from gateway.routing.conversations import conversation_of
 from gateway.routing.decision_token import HEADER as DECISION_HEADER
 from gateway.routing.decision_token import DecisionToken, write_token
 from gateway.routing.exposed import MODEL_HEADER, REASON_HEADER, ROUTE_HEADER
 from gateway.routing.releases import releases_of
 from gateway.routing.request_changes import adapted, change_request
-from gateway.routing.signals import Signals
+from gateway.routing.signals import PREVIOUS_MODEL, Signals
 from gateway.telemetry import spans
 from policies.choose import BestOf, Cascade
 from policies.document import Policies
@@ -63,51 +64,77 @@ class ChooseModel(Stage):
         self._is_exposed = policies.routing.expose
 
     async def enter(self, exchange: Exchange) -> None:
-        """Fill `exchange.model`, `choice` and `reason`. Raises NotFound, or the ApiError of a refusal."""
+        """Fill `exchange.routed`. Raises NotFound, or the ApiError of a refusal."""
         with exchange.asked.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
-            choice = await self._decide(exchange)
-            exchange.choice = choice
-            exchange.reason = choice.reason
+            choice, signals = await self._decide(exchange)
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
-                found = self._models.resolve(self._released(exchange, await self._target(exchange, choice)))
-                exchange.model = adapted(found, choice.changes)
-        if choice.route or choice.rule:
-            decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: exchange.reason}
-            exchange.asked.telemetry.annotate(decided)
-        if exchange.decision is not None and self._keys is not None:
-            tenant, place = exchange.principal.tenant, exchange.place
-            now_s = int(time.time())
-            token = DecisionToken(exchange.asked.request_id, place, exchange.decision.model, tenant, now_s)
-            exchange.response_headers[DECISION_HEADER] = write_token(token, self._keys)
-        if self._is_exposed:
-            exchange.response_headers[ROUTE_HEADER] = choice.route
-            exchange.response_headers[REASON_HEADER] = exchange.reason
-            if exchange.model is not None:
-                exchange.response_headers[MODEL_HEADER] = exchange.model.name
+                routed = await self._route(exchange, choice, signals)
+            else:
+                routed = Routed(choice=choice, reason=choice.reason, model=None, signals=signals)
+        exchange.route(routed)
+        self._tell(exchange, routed)
         if refusal is not None:
             raise _refused(refusal, exchange.response_headers)
         if choice.changes:
             change_request(exchange, choice.changes)
 
-    async def _decide(self, exchange: Exchange) -> Choice:
+    def _tell(self, exchange: Exchange, routed: Routed) -> None:
+        """Tell the span, and the client as far as the policies say so."""
+        choice, headers = routed.choice, exchange.response_headers
+        if choice.route or choice.rule:
+            decided = {spans.ROUTE: choice.route, spans.RULE: choice.rule, spans.REASON: routed.reason}
+            exchange.asked.telemetry.annotate(decided)
+        if routed.decision is not None and self._keys is not None:
+            request_id, tenant = exchange.asked.request_id, exchange.principal.tenant
+            now_s = int(time.time())
+            token = DecisionToken(request_id, choice.place, routed.decision.model, tenant, now_s)
+            headers[DECISION_HEADER] = write_token(token, self._keys)
+        if self._is_exposed:
+            headers[ROUTE_HEADER] = choice.route
+            headers[REASON_HEADER] = routed.reason
+            if routed.model is not None:
+                headers[MODEL_HEADER] = routed.model.name
+
+    async def _decide(self, exchange: Exchange) -> tuple[Choice, Mapping[str, object]]:
+        """What the rules say, and the signals that they have read."""
         name = exchange.request.model
         facts = self._facts.of(exchange, *self._routing.conditions(name))
+        signals: Mapping[str, object] = {}
         try:
-            return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
+            return self._routing.decide(name, facts, keep_tried=self._keeps_tried), signals
         except SignalsNeeded as needed:
-            facts |= await self._signals.of(exchange, needed.names, needed.keys)
-        return self._routing.decide(name, facts, keep_tried=self._keeps_tried)
+            signals = await self._signals.of(exchange, needed.names, needed.keys)
+        return self._routing.decide(name, facts | signals, keep_tried=self._keeps_tried), signals
 
-    def _released(self, exchange: Exchange, target: str) -> str:
-        """The release of a model that gets this request."""
+    async def _route(self, exchange: Exchange, choice: Choice, signals: Mapping[str, object]) -> Routed:
+        """The model in its release, as the rules change it, with all that the decision leaves for later."""
+        selected = await self._select(exchange, choice)
+        target, *following = selected.models
+        name, release = self._released(exchange, target)
+        found = self._models.resolve(name)
+        action = choice.action
+        rules = None if action is None else action.cascade or action.best_of
+        is_continued = selected.decision is not None or PREVIOUS_MODEL in signals
+        return Routed(
+            choice=choice,
+            reason=", ".join(part for part in (choice.reason, selected.why, release) if part),
+            model=adapted(found, choice.changes),
+            decision=selected.decision,
+            gain=selected.gain,
+            cascade=self._escalation(rules, target, following) if rules is not None and following else None,
+            signals=signals,
+            conversation=conversation_of(exchange) if is_continued else b"",
+        )
+
+    def _released(self, exchange: Exchange, target: str) -> tuple[str, str]:
+        """The release of a model that gets this request, and why where that is another one."""
         found = self._releases.get(target)
         if found is None:
-            return target
+            return target, ""
         name = found.choose(draw(exchange, Choice(f"release of {target}"), _BY_USER))
-        if name != target:
-            exchange.reason += f", {'canary' if name == found.canary else 'release'} of {target}"
-        return name
+        kind = "canary" if name == found.canary else "release"
+        return name, "" if name == target else f"{kind} of {target}"
 
     def _escalation(self, rules: Cascade | BestOf, first: str, following: Sequence[str]) -> Escalation:
         models = [self._models.resolve(name) for name in (first, *following)]
@@ -120,30 +147,21 @@ class ChooseModel(Stage):
             any(model.kind == "upstream" for model in models),
         )
 
-    async def _target(self, exchange: Exchange, choice: Choice) -> str:
+    async def _select(self, exchange: Exchange, choice: Choice) -> Selected:
         action = choice.action
         if action is None:
-            return exchange.request.model
+            return Selected([exchange.request.model])
         if action.split is not None:
-            target = pick(action.split.models, draw(exchange, choice, action.split))
-            exchange.reason += f", split by {action.split.sticky}"
-            return target
+            name = pick(action.split.models, draw(exchange, choice, action.split))
+            return Selected([name], f"split by {action.split.sticky}")
         if action.choose is not None:
-            decision = exchange.decision = await self._selection.choose(exchange, choice.place)
-            exchange.reason += f", {decision.strategy}: {decision.reason}"
-            return decision.model
+            return await self._selection.choose(exchange, choice.place)
         if action.best_of is not None:
-            first, *following = self._selection.best_of(exchange, action.best_of)
-            if following:
-                exchange.cascade = self._escalation(action.best_of, first, following)
-            return first
+            return self._selection.best_of(exchange, action.best_of)
         if action.cascade is not None:
-            first, *following = await self._selection.cascade(exchange, action.cascade)
-            if following:
-                exchange.cascade = self._escalation(action.cascade, first, following)
-            return first
+            return await self._selection.cascade(exchange, action.cascade)
         assert action.model is not None
-        return action.model
+        return Selected([action.model])
 
 
 def pick(weights: Mapping[str, float], draw: float) -> str:

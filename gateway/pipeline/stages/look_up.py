@@ -80,7 +80,7 @@ class LookUp(Stage):
     async def _look_up(
         self, exchange: Exchange, model: ServedModel, settings: CacheSettings, directives: CacheDirectives
     ) -> None:
-        request, cascade = exchange.request, exchange.cascade
+        request, cascade = exchange.request, exchange.decided.cascade
         revision = model.revision() if cascade is None else cascade.revision
         assert isinstance(request, ChatRequest)
         if revision is None or bypass_reason(exchange.body, settings):

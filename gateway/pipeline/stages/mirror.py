@@ -113,8 +113,8 @@ class Mirror(Stage):
 
     def _shadow(self, exchange: Exchange) -> Shadow | None:
         """The shadow of the last rule that has one."""
-        changes = () if exchange.choice is None else exchange.choice.changes
-        return next((change.shadow for change in reversed(changes) if change.shadow is not None), None)
+        changes = reversed(exchange.decided.choice.changes)
+        return next((change.shadow for change in changes if change.shadow is not None), None)
 
     def _may_send(self, shadow: Shadow) -> bool:
         now_s = time.monotonic()

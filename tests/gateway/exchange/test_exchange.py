@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 
 import pytest
 
 from gateway.exchange.exchange import Asked, Exchange, NotYet
-from tests.gateway.pipeline.exchanges import exchange_of, models
+from tests.gateway.pipeline.exchanges import exchange_of, models, routed_to
 
-MAX_FIELDS = 30
+MAX_FIELDS = 22
 """Fields of `Exchange`. The number may shrink: a stage's own state belongs to the stage, or to a record."""
 MAX_ASSERTS = 30
 """Times that code of the gateway asserts that a value is not None. The number may shrink."""
@@ -24,10 +24,20 @@ async def test_what_no_stage_has_filled_is_not_read() -> None:
     exchange = exchange_of()
     with pytest.raises(NotYet, match=r"exchange\.model is read before choose_model"):
         _ = exchange.chosen_model
-    with pytest.raises(NotYet, match=r"exchange\.choice"):
-        _ = exchange.rules
-    exchange.model = models().resolve("m")
-    assert exchange.chosen_model is exchange.model
+    with pytest.raises(NotYet, match=r"exchange\.routed"):
+        _ = exchange.decided
+    exchange.route(routed_to(models().resolve("m"), reason="why"))
+    assert exchange.chosen_model is exchange.model is exchange.decided.model
+    assert exchange.reason == "why"
+
+
+async def test_what_was_decided_does_not_change_when_another_model_answers() -> None:
+    exchange, model = exchange_of(), models().resolve("m")
+    exchange.route(routed_to(model, reason="why"))
+    with pytest.raises(FrozenInstanceError):
+        exchange.decided.reason = "other"  # type: ignore[misc]
+    exchange.model, exchange.reason = replace(model, name="n"), "why, m: timeout"
+    assert exchange.decided.model is model and exchange.decided.reason == "why"
 
 
 def test_the_exchange_does_not_grow() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
 from gateway.endpoints.specs import SPECS
-from gateway.exchange.exchange import Asked, Exchange
+from gateway.exchange.exchange import Asked, Exchange, Routed
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import no_meaning
 from gateway.providers.fake import FakeProvider
@@ -18,6 +18,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
+from policies.routing import Choice
 
 ENDPOINTS = {spec.name: spec for spec in SPECS}
 BODIES: dict[str, dict[str, Any]] = {
@@ -25,6 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "hi"},
     "embeddings": {"model": "m", "input": "hi"},
 }
+REQUESTED = Choice("")
 METRICS = Metrics(["m"])
 TELEMETRY = Telemetry(OFF, METRICS)
 
@@ -59,6 +61,13 @@ def exchange_with(
         read_header=read_header,
     )
     return Exchange(asked)
+
+
+def routed_to(
+    model: ServedModel | None, choice: Choice = REQUESTED, *, reason: str = "", conversation: bytes = b""
+) -> Routed:
+    """What choose_model would have decided."""
+    return Routed(choice=choice, reason=reason, model=model, conversation=conversation)
 
 
 def models(provider: FakeProvider | None = None) -> ModelTable:

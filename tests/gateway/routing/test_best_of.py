@@ -89,7 +89,7 @@ async def test_failures_are_left_out_unless_all_fail() -> None:
 
 async def test_a_model_that_is_down_and_requests_for_several_choices() -> None:
     text, exchange = await Trial({"a": saying(("x", 0.9)), "b": saying(("y", 0.2))}, down="a").ask()
-    assert text == "y" and exchange.cascade is None
+    assert text == "y" and exchange.decided.cascade is None
     trial = Trial({"a": saying(("x", 0.9))}, {"a": 3})
     _, exchange = await trial.ask(n=2)
     assert len(trial.providers["a"].asked) == 1 and "several choices" in exchange.reason
@@ -99,5 +99,5 @@ async def test_other_rules_are_another_partition_of_the_cache() -> None:
     scripts = {"a": saying(("x", 0.9)), "b": saying(("y", 0.2))}
     _, first = await Trial(scripts).ask()
     _, second = await Trial(scripts, scorer="vote").ask()
-    assert first.cascade is not None and second.cascade is not None
-    assert first.cascade.revision != second.cascade.revision
+    assert first.decided.cascade is not None and second.decided.cascade is not None
+    assert first.decided.cascade.revision != second.decided.cascade.revision

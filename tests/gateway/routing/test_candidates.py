@@ -72,7 +72,7 @@ async def test_easy_questions_go_to_the_small_model_and_hard_ones_to_the_large_o
     easy = await chosen(choose(), EASY)
     assert name_of(easy) == "small"
     assert easy.reason.startswith("route auto, default, quality_per_cost: gain 0.")
-    assert easy.decision is not None and set(easy.decision.values) == {"small", "large"}
+    assert easy.decided.decision is not None and set(easy.decided.decision.values) == {"small", "large"}
     assert name_of(await chosen(choose(), HARD)) == "large"
 
 
@@ -112,6 +112,7 @@ async def test_what_is_unfamiliar_goes_to_the_default() -> None:
     found = await chosen(section, "Женщина идёт домой вечером по длинной улице")
     assert name_of(found) == "large"
     assert "familiarity 0.00 is below 0.2" in found.reason
+    assert found.decided.conversation  # its next turn knows the model
     assert name_of(await chosen(section, EASY)) == "small"
 
 
@@ -127,7 +128,7 @@ async def test_a_budget_for_the_day_is_spread_over_the_requests_to_come() -> Non
     section = choose(budget_usd_per_day=10.0, cost_weight=0.0, estimate=None)
     memory = RoutingMemory()
     found = await chosen(section, EASY, memory=memory)
-    assert name_of(found) == "large" and found.place == "routes.auto"
+    assert name_of(found) == "large" and found.decided.choice.place == "routes.auto"
     target = memory.ledger.pace("routes.auto", 10.0)
     assert 0 < target < 10.0
     assert memory.ledger.pace("routes.auto", -1.0) == 0.0

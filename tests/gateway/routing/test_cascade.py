@@ -98,7 +98,7 @@ async def test_an_uncertain_answer_is_replaced_and_its_call_cancelled() -> None:
     trial = Trial(saying(("a", 0.9), ("b", 0.3), ("c", 0.9)))
     text, exchange = await trial.ask(stream=True)
     assert text == "large" and trial.small.num_ended == 1
-    assert exchange.escalated_from == ["small"]
+    assert [model.name for model, _ in exchange.rejected_usage] == ["small"]
     assert exchange.response_headers["x-penstock-model"] == "large"
     assert exchange.reason == "route auto, default, small: confidence 0.30"
     (asked,) = trial.large.asked

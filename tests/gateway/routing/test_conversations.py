@@ -7,9 +7,9 @@ from gateway.exchange.model_table import ServedModel
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing import conversations
-from gateway.routing.conversations import Conversations
+from gateway.routing.conversations import Conversations, conversation_of
 from gateway.web.deadlines import TimeLimits
-from tests.gateway.pipeline.exchanges import exchange_with
+from tests.gateway.pipeline.exchanges import exchange_with, routed_to
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "hello"}
@@ -24,8 +24,8 @@ async def exchange(*messages: dict[str, str]) -> Exchange:
 
 async def answered(known: Conversations, model: str, *messages: dict[str, str]) -> None:
     found = await exchange(*messages)
-    known.previous_model(found)
-    found.model = ServedModel(model, "engine", FakeProvider(), TimeLimits(None, None, 60))
+    served = ServedModel(model, "engine", FakeProvider(), TimeLimits(None, None, 60))
+    found.route(routed_to(served, conversation=conversation_of(found)))
     known.remember(found)
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gateway.routing.exposed import MODEL_HEADER, REASON_HEADER, show_model
-from tests.gateway.pipeline.exchanges import exchange_of, models
+from tests.gateway.pipeline.exchanges import exchange_of, models, routed_to
 
 
 async def test_only_a_client_that_was_told_a_model_is_told_another() -> None:
@@ -10,6 +10,7 @@ async def test_only_a_client_that_was_told_a_model_is_told_another() -> None:
         ({MODEL_HEADER: "old"}, {MODEL_HEADER: "m", REASON_HEADER: "why"}),
     ):
         exchange = exchange_of()
-        exchange.model, exchange.reason, exchange.response_headers = models().resolve("m"), "why", headers
+        exchange.route(routed_to(models().resolve("m"), reason="why"))
+        exchange.response_headers = headers
         show_model(exchange)
         assert exchange.response_headers == expected

@@ -8,7 +8,7 @@ from gateway.routing.other_models import OtherModels
 from gateway.web.deadlines import TimeLimits
 from policies.routes import Action, Fallback
 from policies.routing import Choice
-from tests.gateway.pipeline.exchanges import exchange_of
+from tests.gateway.pipeline.exchanges import exchange_of, routed_to
 
 TABLE = ModelTable([ServedModel(n, "engine", FakeProvider(), TimeLimits(None, None, 60)) for n in "ab"], {})
 REFUSED = InvalidRequest("no", code="content_filter")
@@ -16,7 +16,7 @@ REFUSED = InvalidRequest("no", code="content_filter")
 
 def answered_by_a(fallback: Fallback) -> Exchange:
     exchange = exchange_of()
-    exchange.model, exchange.choice = TABLE.resolve("a"), Choice("", changes=(Action(fallback=fallback),))
+    exchange.route(routed_to(TABLE.resolve("a"), Choice("", changes=(Action(fallback=fallback),))))
     return exchange
 
 

@@ -15,6 +15,7 @@ from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
+from gateway.routing.conversations import conversation_of
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.signals import Signals
 from gateway.telemetry.instruments import ENCODER_SIGNALS
@@ -23,7 +24,7 @@ from policies.document import EncoderModel, ModelEntry, Policies
 from policies.routes import Refusal, Route, Rule
 from policies.signals import SignalsSection
 from policies.variables import SIGNALS, UNAVAILABLE, VARIABLES
-from tests.gateway.pipeline.exchanges import METRICS, exchange_with
+from tests.gateway.pipeline.exchanges import METRICS, exchange_with, routed_to
 
 PHRASES = SignalsSection(phrases={"refunds": ["east", "north"]})
 VECTORS = {"east": [1.0, 0.0], "north": [0.0, 1.0], "north-east": [0.6, 0.8], "west": [-1.0, 0.0]}
@@ -181,7 +182,7 @@ async def test_the_conversations_model_is_remembered_until_another_answers() -> 
     model = ServedModel("large", "engine", FakeProvider(), TimeLimits(None, None, 60))
     first = await asked("hi")
     await signals.of(first, names)
-    first.model = model
+    first.route(routed_to(model, conversation=conversation_of(first)))
     memory.learn(first)
     turns = [
         {"role": "user", "content": "hi"},
@@ -207,8 +208,9 @@ async def test_only_what_a_tried_rule_refers_to_is_computed() -> None:
     stage = ChooseModel(table, policies, signals=Signals(policies, encoder.embed))
     first = await asked("east", "east")
     await stage.enter(first)
-    assert not encoder.asked and not first.signals
+    assert not encoder.asked and not first.decided.signals
     second = await asked("east")
     await stage.enter(second)
     assert second.model is not None and second.model.name == "b"
-    assert second.signals == {"signals.similarity": {"refunds": 1.0}} and second.meaning is not None
+    assert second.decided.signals == {"signals.similarity": {"refunds": 1.0}}
+    assert second.meaning is not None

@@ -19,6 +19,7 @@ from gateway.routing.other_models import OtherModels
 from gateway.screening.guards import Guards
 from gateway.web.deadlines import TimeLimits
 from policies.guardrails import GuardrailProfile, GuardrailsSection, TopicRules
+from tests.gateway.pipeline.exchanges import routed_to
 from tests.gateway.screening.profiles import word_vectors
 
 PROFILE = GuardrailProfile(topics={"sport": TopicRules(examples=["football"], min_similarity=0.9)})
@@ -35,7 +36,8 @@ async def test_a_question_is_encoded_once(is_known: bool) -> None:
 
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": QUESTION}]}
     exchange = exchange_for(body)
-    exchange.model = ServedModel("m", "upstream", FakeProvider(), TimeLimits(None, None, 60), guardrails="p")
+    limits = TimeLimits(None, None, 60)
+    exchange.route(routed_to(ServedModel("m", "upstream", FakeProvider(), limits, guardrails="p")))
     (vector,) = await word_vectors([QUESTION])
     if is_known:
         exchange.meaning = Meaning.known(QUESTION, vector)
