@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from gateway.accounting.admission import Admission
+from cache.memory_store import MemoryStore
+from cache.semantic_cache import SemanticCache
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.ledger import Ledger
-from gateway.auth import ANONYMOUS, Principal
+from gateway.auth import ANONYMOUS, KeyRing, Principal
 from gateway.errors import ApiError
 from gateway.exchange.endpoint import CHAT, Endpoint
 from gateway.exchange.exchange import Asked, Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
-from gateway.pipeline.stages.admit import Admit
-from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.screen_request import ScreenRequest
+from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.providers.fake import FakeProvider
-from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
+from gateway.response_cache.response_cache import ResponseCache
+from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import bypass_reason
-from gateway.routing.candidates import Selection
-from gateway.routing.other_models import OtherModels
+from gateway.routing.condition_values import utc_now
+from gateway.routing.memory import RoutingMemory
 from gateway.routing.probe_result import Decision
 from gateway.routing.releases import releases_of, stable_releases
-from gateway.routing.signals import Signals
 from gateway.screening.guards import Guards
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
@@ -56,7 +57,9 @@ class DryRun:
 
     def __init__(self, policies: Policies, live: Live | None = None, embed: Embed | None = None) -> None:
         """`live`: the state of models; by default each is ready and has an empty queue."""
-        self._policies = policies
+        # What is asked for is the first model's decision: none takes over what its guardrails refuse.
+        routing = msgspec.structs.replace(policies.routing, max_attempts=1)
+        self._policies = policies = msgspec.structs.replace(policies, routing=routing)
         self._live = live or Live()
         is_encoder_ready = self._live.ready.get(policies.encoder_name, True)
         self._embed = (embed or _embed(policies)) if is_encoder_ready else no_meaning
@@ -94,26 +97,17 @@ class DryRun:
         endpoint: Endpoint = CHAT,
         headers: Mapping[str, str] | None = None,
         principal: Principal = ANONYMOUS,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
     ) -> Decision:
         """The decision about a request. Raises the ApiError of a request that is not valid."""
-        exchange = exchange_for(dict(body), endpoint, headers, principal)
-        ledger = _ledger(self._live, principal.tenant)
-        selection = Selection(self.models, self._policies, self._embed)
-        signals = Signals(self._policies, self._embed)
-        stage = ChooseModel(
-            self.models,
-            self._policies,
-            clock,
-            keep_tried=True,
-            selection=selection,
-            signals=signals,
-            ledger=ledger,
+        exchange = exchange_for(body, endpoint, headers, principal)
+        memory = RoutingMemory(ledger=_ledger(self._live, principal.tenant))
+        parts = PipelineParts(
+            embed=self._embed, memory=memory, guards=self._guards, clock=clock, keeps_tried=True
         )
+        pipeline = Pipeline(KeyRing([]), self.models, _no_cache(), self._policies, parts)
         try:
-            await Admit(Admission(self._policies, ledger)).enter(exchange)
-            await stage.enter(exchange)
-            await ScreenRequest(self._guards, OtherModels(self.models, 1)).enter(exchange)
+            await pipeline.decide(exchange)
         except ApiError as error:
             if error.code not in _REFUSALS:
                 raise
@@ -153,8 +147,14 @@ class DryRun:
             probe.body(),
             headers={name.lower(): value for name, value in probe.headers.items()},
             principal=principal_of(probe.tenant),
-            clock=lambda: given or datetime.now(UTC),
+            clock=utc_now if given is None else lambda: given,
         )
+
+
+def _no_cache() -> ResponseCache:
+    """No stage of a dry run looks into it."""
+    answers = SemanticCache(MemoryStore(0, 0), None)
+    return ResponseCache(answers, no_meaning, Sampler(no_meaning, lambda model, verdict: None))
 
 
 def _ledger(live: Live, tenant: str) -> Ledger:
@@ -175,16 +175,16 @@ def principal_of(tenant: str) -> Principal:
 
 
 def exchange_for(
-    body: dict[str, Any],
+    body: Mapping[str, Any],
     endpoint: Endpoint = CHAT,
     headers: Mapping[str, str] | None = None,
     principal: Principal = ANONYMOUS,
 ) -> Exchange:
-    """An exchange that has been authorized and read. Raises InvalidRequest for a body that is not valid."""
+    """An exchange that has been authorized, without any HTTP request."""
     given = headers or {}
 
     async def read_body() -> bytes:
-        raise AssertionError("a dry run has no HTTP request")
+        return json.dumps(body).encode()
 
     deadlines = Deadlines(60)
     deadlines.close()
@@ -196,10 +196,7 @@ def exchange_for(
         deadlines=deadlines,
         read_header=lambda name: given.get(name, ""),
     )
-    exchange = Exchange(asked, principal=principal)
-    exchange.request = typed(body, endpoint.request)
-    exchange.body = body
-    return exchange
+    return Exchange(asked, principal=principal)
 
 
 def _screened(exchange: Exchange) -> dict[str, Any]:

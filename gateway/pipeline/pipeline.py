@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gateway.accounting.admission import Admission
 from gateway.auth import KeyRing
@@ -27,6 +28,7 @@ from gateway.pipeline.stages.screen_answer import ScreenAnswer
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.routing.candidates import Selection
+from gateway.routing.condition_values import utc_now
 from gateway.routing.decision_log import DecisionLog
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.other_models import OtherModels
@@ -54,6 +56,8 @@ class PipelineParts:
     embed: Embed = no_meaning  # what gives a text's vector, for estimates
     memory: RoutingMemory | None = None  # None: its own
     guards: Guards | None = None  # None: without an encoder
+    clock: Callable[[], datetime] = utc_now  # of the rules' `time`
+    keeps_tried: bool = False  # whether choices list every rule that was tried, for explanations
 
 
 class Pipeline:
@@ -80,7 +84,14 @@ class Pipeline:
             Account(ledger),
             Learn(memory),
             RecordDecision(log),
-            ChooseModel(models, policies, selection=selection, signals=signals, ledger=ledger, keys=keys),
+            ChooseModel(
+                *(models, policies, parts.clock),
+                keep_tried=parts.keeps_tried,
+                selection=selection,
+                signals=signals,
+                ledger=ledger,
+                keys=keys,
+            ),
             CheckFields(),
             ScreenRequest(guards, others),
             LookUp(cache, keys),
@@ -92,6 +103,7 @@ class Pipeline:
         )
         known = _until(CheckFields, self.stages)
         self._choosing = [stage for stage in known if not stage.is_for_calls]
+        self._deciding = _until(ScreenRequest, self.stages)[1:]
 
     async def run(self, exchange: Exchange) -> None:
         """Enter the stages in order, up to `exchange.answer`. Raises what a stage raises."""
@@ -100,6 +112,10 @@ class Pipeline:
     async def choose(self, exchange: Exchange) -> None:
         """Enter the stages up to `exchange.model`, for requests that call none. Raises as `run` does."""
         await _enter(self._choosing, exchange)
+
+    async def decide(self, exchange: Exchange) -> None:
+        """Enter the stages up to the guardrails, for a principal that is known. Raises as `run` does."""
+        await _enter(self._deciding, exchange)
 
     def settle(self, exchange: Exchange) -> None:
         """Settle the stages that were entered, the last one first; call it however the exchange ends.

@@ -20,6 +20,11 @@ CHARACTERS_PER_TOKEN = 4
 _JSON_FORMATS = ("json_object", "json_schema")
 
 
+def utc_now() -> datetime:
+    """The time that rules see."""
+    return datetime.now(UTC)
+
+
 class Facts:
     """Reads facts from exchanges under one version of the policies."""
 
@@ -27,7 +32,7 @@ class Facts:
         self,
         models: ModelTable,
         policies: Policies,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         ledger: Ledger | None = None,
     ) -> None:
         self._models = models

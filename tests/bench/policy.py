@@ -21,6 +21,8 @@ from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import DryRun, exchange_for
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.requests.parse import typed
+from gateway.requests.types import ChatRequest
 from gateway.routing.candidates import Selection
 from gateway.routing.signals import Signals
 from policies.choose import ChoiceCandidate, Choose
@@ -135,7 +137,8 @@ async def _embed(text: str) -> NDArray[np.float32]:
 
 
 def _timed(stage: Stage, repeats: int, number: int) -> float:
-    exchange = exchange_for(dict(CHAT))
+    exchange = exchange_for(CHAT)
+    exchange.body, exchange.request = dict(CHAT), typed(CHAT, ChatRequest)
     meaning = Meaning.known(CHAT["messages"][-1]["content"], _VECTOR)  # type: ignore[index]
 
     def decide() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -17,7 +17,7 @@ from gateway.exchange.exchange import Escalation, Exchange, Routed, Stage
 from gateway.exchange.model_table import ModelTable
 from gateway.requests.types import ChatRequest
 from gateway.routing.candidates import Selected, Selection
-from gateway.routing.condition_values import Facts, user_of
+from gateway.routing.condition_values import Facts, user_of, utc_now
 from gateway.routing.conversations import conversation_of
 from gateway.routing.decision_token import HEADER as DECISION_HEADER
 from gateway.routing.decision_token import DecisionToken, write_token
@@ -41,7 +41,7 @@ class ChooseModel(Stage):
         self,
         models: ModelTable,
         policies: Policies,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         *,
         keep_tried: bool = False,
         selection: Selection | None = None,

@@ -23,7 +23,7 @@ from policies.guardrails import (
 )
 from policies.load import load_policies
 from policies.probes import Expectation, Live, Probe
-from policies.routes import Refusal, Route, RoutingSection, Rule
+from policies.routes import Fallback, Refusal, Route, RoutingSection, Rule
 from policies.tenants import Tenant
 
 ENGINE = EngineModel(checkpoint="/none")
@@ -111,6 +111,28 @@ async def test_adapters_answer_and_unknown_names_are_refused() -> None:
         assert decision.models[0].endswith("german")
     with pytest.raises(NotFound, match="Did you mean 'german'"):
         await DryRun(policies).probe(Probe(expect=Expectation(), request={"model": "germn"}))
+
+
+async def test_a_request_is_read_as_the_gateway_reads_it() -> None:
+    """OpenRouter's `reasoning` is an effort that rules see."""
+    rule = Rule(when="request.reasoning_effort == 'high'", model="large")
+    policies = Policies(models=POLICIES.models, routes={"auto": Route(rules=[rule], model="small")})
+    body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}]}
+    for effort, model in (("high", "large"), ("low", "small")):
+        decision = await DryRun(policies).decide({**body, "reasoning": {"effort": effort}})
+        assert decision.models == (model,)
+
+
+async def test_no_other_model_takes_over_what_guardrails_refuse() -> None:
+    """The decision is about the first model."""
+    strict = GuardrailProfile(patterns={"p": PatternRules(words=["secret"])})
+    policies = Policies(
+        models={"small": ModelEntry(engine=ENGINE, guardrails="strict"), "large": ModelEntry(engine=ENGINE)},
+        routes={"auto": Route(model="small", fallback=Fallback(refused=["large"]))},
+        guardrails=GuardrailsSection(profiles={"strict": strict}),
+    )
+    decision = await DryRun(policies).probe(Probe(expect=Expectation(), ask="the secret"))
+    assert (decision.status, decision.models, decision.is_blocked) == (400, (), True)
 
 
 def test_principals() -> None:

@@ -119,6 +119,18 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
     assert provider.asked == [] and exchange.model is None
 
 
+async def test_a_decision_enters_the_stages_of_an_answer_up_to_the_guardrails() -> None:
+    provider = FakeProvider()
+    pipeline = Pipeline(KeyRing([]), models(provider), response_cache(), Policies())
+    whole, decided = exchange_of(), exchange_of()
+    await pipeline.run(whole)
+    await pipeline.decide(decided)
+    names = [type(stage).__name__ for stage in decided.entered]
+    assert decided.entered == whole.entered[1 : 1 + len(names)]
+    assert (names[0], names[-1]) == ("ReadRequest", "ScreenRequest")
+    assert decided.chosen_model.name == "m" and len(provider.asked) == 1
+
+
 async def test_what_one_models_guardrails_refuse_another_may_answer() -> None:
     """Personal data may not leave the house, but our own model may see it."""
     strict = GuardrailProfile(personal_data=PersonalDataRules(action="block"))

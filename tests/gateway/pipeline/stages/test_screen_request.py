@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.pipeline.dry_run import exchange_for
+from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.providers.fake import FakeProvider
 from gateway.routing.other_models import OtherModels
@@ -36,6 +37,7 @@ async def test_a_question_is_encoded_once(is_known: bool) -> None:
 
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": QUESTION}]}
     exchange = exchange_for(body)
+    await ReadRequest().enter(exchange)
     limits = TimeLimits(None, None, 60)
     exchange.route(routed_to(ServedModel("m", "upstream", FakeProvider(), limits, guardrails="p")))
     (vector,) = await word_vectors([QUESTION])
