@@ -27,6 +27,8 @@ class ApiError(Exception):
     status = 500
     type = "server_error"
     code: str | None = None
+    upstream_status = 0
+    """What an upstream answered, where `status` is another one; 0: it gave no status."""
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from msgspec import Meta
 from policies.cache import CacheRules
 from policies.choose import BestOf, Cascade, Choose
 from policies.names import Effort, Name
+from policies.retries import Retry
 
 ErrorClass = Literal[
     "context_too_long", "rate_limited", "refused", "timeout", "server_error", "unavailable"
@@ -171,6 +172,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     best_of: BestOf | None = None
     refuse: Refusal | None = None
     fallback: Fallback | None = None
+    retry: Annotated[Retry | None, Meta(description="Of an upstream, before a fallback.")] = None
     parameters: Parameters | None = None
     system: Annotated[SystemText | None, Meta(description="Added to a chat's system message.")] = None
     timeouts: Timeouts | None = None
@@ -207,7 +209,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 DESTINATIONS = ("model", "split", "choose", "cascade", "best_of", "refuse")
-CHANGES = ("fallback", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
+CHANGES = ("fallback", "retry", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 
 class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -250,9 +252,15 @@ class RoutingSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         bool,
         Meta(
             description="Answer with the headers `x-penstock-route`, `x-penstock-model`, "
-            "`x-penstock-reason`; errors after the choice have them too."
+            "`x-penstock-reason`, `x-penstock-attempts`; errors after the choice have them too."
         ),
     ] = False
     max_attempts: Annotated[
-        int, Meta(ge=1, le=10, description="Most model calls for one request, fallbacks included.")
+        int,
+        Meta(
+            ge=1,
+            le=10,
+            description="Most models asked for one request, fallbacks included. Retries of an upstream "
+            "(`retry`) come on top.",
+        ),
     ] = 3

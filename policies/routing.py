@@ -8,6 +8,7 @@ from typing import Any
 
 from policies.conditions import Condition, activation
 from policies.document import Policies
+from policies.retries import DEFAULT_RETRY, Retry
 from policies.routes import CHANGES, DESTINATIONS, Action, Route, Rule
 from policies.variables import SIGNALS
 
@@ -36,6 +37,12 @@ class Choice:
     place: str = ""  # of the action, as `Policies.actions` names it
     changes: tuple[Action, ...] = ()  # of the route, of rules without a destination, and of `action`
     tried: Sequence[Outcome] = ()  # only when asked for
+
+    @property
+    def retry(self) -> Retry:
+        """What the last change says that has a `retry`, else the defaults."""
+        found = (change.retry for change in reversed(self.changes) if change.retry is not None)
+        return next(found, DEFAULT_RETRY)
 
     @property
     def reason(self) -> str:

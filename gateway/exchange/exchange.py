@@ -13,6 +13,7 @@ from gateway.errors import ApiError, InvalidRequest
 from gateway.exchange.endpoint import Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
+from gateway.fleet.fleet import AskProvider, Patience
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ModelRequest
 from gateway.response_cache.use import CacheUse
@@ -21,6 +22,7 @@ from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 from guardrails.screen.screening import Screening
 from policies.choose import BestOf, Cascade
+from policies.retries import NO_RETRY
 from policies.routing import Choice
 from router.strategies import Decision
 
@@ -147,7 +149,18 @@ class Exchange:
 
     async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
-        return await self.asked.endpoint.ask(model.provider, self.model_call(self.request, telemetry))
+        endpoint, call = self.asked.endpoint, self.model_call(self.request, telemetry)
+        return await self.call(model, lambda provider: endpoint.ask(provider, call), telemetry)
+
+    async def call(self, model: ServedModel, ask: AskProvider, telemetry: RequestTelemetry) -> Answer:
+        """What `ask` gets from the model's provider, after retries where the rules allow them."""
+        telemetry.num_attempts += 1
+        if model.fleet is None:
+            return await ask(model.provider)
+
+        # A shadow's failure is not worth a second call.
+        retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
+        return await model.fleet.ask(ask, Patience(retry, self.asked.deadlines.left_s, telemetry.retried))
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""

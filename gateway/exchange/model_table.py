@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from gateway.errors import NotFound
+from gateway.fleet.fleet import Fleet
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.response_cache.settings import CacheSettings
@@ -57,6 +58,7 @@ class ServedModel:
     state: Callable[[], ModelState] = always_ready
     num_waiting: Callable[[], int] = lambda: 0  # requests in our engine's queue, as of its last heartbeat
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
+    fleet: Fleet | None = None  # what calls an upstream, and again where it fails
     upstream_api: str = "openai"  # that an upstream speaks, as OpenTelemetry names its provider
     price: Price | None = None
     capabilities: Capabilities = Capabilities()

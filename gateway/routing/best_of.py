@@ -80,7 +80,7 @@ async def _ask(exchange: Exchange, model: ServedModel, number: int) -> _Tried:
         fields["seed"] = request.seed + number
     body = {**exchange.body, **fields}
     call = replace(exchange.model_call(request), request=typed(body, ChatRequest), body=body)
-    answer = await model.provider.chat(call)
+    answer = await exchange.call(model, lambda provider: provider.chat(call), exchange.asked.telemetry)
     assert isinstance(answer, Generated | Relayed)
     neutral = in_deltas(answer)
     try:

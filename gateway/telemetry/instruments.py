@@ -10,6 +10,7 @@ from typing import Final
 
 from guardrails.languages import LABELS
 from policies.endpoints import ENDPOINTS as ENDPOINTS_BY_NAME
+from policies.retries import RETRY_CAUSES
 
 MODEL_ENDPOINTS: Final = (*ENDPOINTS_BY_NAME, "tokenize", "detokenize", "shadow", "batch", "passthrough")
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
@@ -88,7 +89,8 @@ CACHE_GUARDS_OFFSET: Final = VERDICTS_OFFSET + len(CACHE_VERDICTS)
 TOKENS_OFFSET: Final = CACHE_GUARDS_OFFSET + len(CACHE_GUARDS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 SIGNALS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
-GUARDRAILS_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)
+RETRIES_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)
+GUARDRAILS_OFFSET: Final = RETRIES_OFFSET + len(RETRY_CAUSES)
 
 DURATION: Final = Histogram(
     "penstock_request_duration_seconds",

@@ -24,6 +24,7 @@ from gateway.telemetry import instruments
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
 from gateway.telemetry.policy_metrics import PolicyCollector, PolicySource
 from gateway.telemetry.shared_counters import SharedCounters
+from policies.retries import RETRY_CAUSES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_CLOSED_STATUS = 499
@@ -156,6 +157,10 @@ class Meter:
         at = instruments.SIGNALS_OFFSET + instruments.ENCODER_SIGNALS.index(signal)
         self._counters[self._start + at] += 1
 
+    def retried(self, cause: str) -> None:
+        """An upstream's call failed and is made again. `cause`: one of RETRY_CAUSES."""
+        self._counters[self._start + instruments.RETRIES_OFFSET + RETRY_CAUSES.index(cause)] += 1
+
     def chunk(self, now_s: float) -> None:
         """A piece of the answer has arrived."""
         if self._last_chunk_s:
@@ -281,6 +286,13 @@ _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
         "error",
         instruments.CALL_ERRORS,
         instruments.ERRORS_OFFSET,
+    ),
+    (
+        "penstock_upstream_retries",
+        "Calls of upstreams that were made again, by what failed before.",
+        "cause",
+        RETRY_CAUSES,
+        instruments.RETRIES_OFFSET,
     ),
     (
         "penstock_signals_unavailable",

@@ -58,7 +58,7 @@ class Telemetry:
 class RequestTelemetry:
     """Spans and meter of one request. `call_ended` and `end` are idempotent: a `finally` may repeat them."""
 
-    __slots__ = ("_call_started_s", "_ended", "_endpoint", "_first_chunk_s", "meter", "spans")
+    __slots__ = ("_call_started_s", "_ended", "_endpoint", "_first_chunk_s", "meter", "num_attempts", "spans")
 
     def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
         self.spans = recorded
@@ -67,6 +67,7 @@ class RequestTelemetry:
         self._call_started_s = 0.0
         self._first_chunk_s = 0.0
         self._ended = False
+        self.num_attempts = 0  # calls of models, retries and fallbacks included
 
     @property
     def time_to_first_chunk_s(self) -> float | None:
@@ -112,6 +113,12 @@ class RequestTelemetry:
         """A guard stopped the nearest stored answer. `guard`: one of instruments.CACHE_GUARDS."""
         self.meter.cache_guarded(metrics_label, guard)
         self.spans.annotate({spans.CACHE_GUARD: guard})
+
+    def retried(self, cause: str) -> None:
+        """An upstream's call failed and is made again. `cause`: one of RETRY_CAUSES."""
+        self.num_attempts += 1
+        self.meter.retried(cause)
+        self.spans.event(spans.EVENT_RETRY, {spans.CAUSE: cause})
 
     def screened(
         self, verdicts: str, check: str, outcome: str, metrics_label: str, language: str = ""

@@ -48,6 +48,11 @@ TENANT: Final = "penstock.tenant"
 ROUTE: Final = "penstock.route"
 RULE: Final = "penstock.rule"
 REASON: Final = "penstock.reason"
+ATTEMPTS: Final = "penstock.attempts"
+"""Calls of models, retries and fallbacks included: the last one answered."""
+CLIENT_RETRIES: Final = "penstock.client.retry_count"
+EVENT_RETRY: Final = "penstock.retry"
+CAUSE: Final = "penstock.retry.cause"
 POLICY_VERSION: Final = "penstock.policy.version"
 CACHE_OUTCOME: Final = "penstock.cache.outcome"
 CACHE_GUARD: Final = "penstock.cache.guard"
@@ -135,6 +140,8 @@ class RecordedSpans(RequestSpans):
         attributes = {HTTP_REQUEST_METHOD: method, URL_SCHEME: "http"}
         if route:
             attributes |= {HTTP_ROUTE: route, URL_PATH: route}
+        if retries := _client_retries(headers := list(headers)):
+            attributes[CLIENT_RETRIES] = retries
         verb = "HTTP" if method == "_OTHER" else method
         self._tracer = tracer
         self._call: Span | None = None
@@ -223,6 +230,12 @@ def _close(span: Span, error_type: str) -> None:
         span.set_attribute(ERROR_TYPE, error_type)
         span.set_status(StatusCode.ERROR)
     span.end()
+
+
+def _client_retries(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """How often the client's SDK says that it has tried before; "" where it does not say so."""
+    value = next((value for name, value in headers if name == b"x-stainless-retry-count"), b"")
+    return value.decode() if value.isdigit() and len(value) <= 3 else ""
 
 
 def _inbound(headers: Iterable[tuple[bytes, bytes]]) -> Context:

@@ -61,6 +61,10 @@ class Deadlines:
         self._started_s = self._mark_s = self._loop.time()
         self._reschedule()
 
+    def left_s(self) -> float:
+        """Seconds until the total limit."""
+        return self._started_s + self._limits.total_s - self._loop.time()
+
     def record_output(self) -> None:
         """The model produced something: restart the idle limit."""
         self._mark_s = self._loop.time()

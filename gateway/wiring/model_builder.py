@@ -23,6 +23,7 @@ from gateway.checkpoints import checkpoint_folder
 from gateway.encoder_fit import EncoderFit
 from gateway.exchange.model_table import ModelFailure, ModelState, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_texts_with, embed_with, no_meaning
+from gateway.fleet.fleet import Fleet
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
@@ -183,6 +184,7 @@ class ModelBuilder:
             "upstream",
             provider,
             TimeLimits(None, None, upstream.total_timeout_s),
+            fleet=Fleet(provider, self._parts.fleet.budget(name)),
             upstream_api=api.span_name,
         )
 

@@ -22,6 +22,7 @@ from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
 from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
+from gateway.fleet.memory import FleetMemory
 from gateway.processes.status import Statuses
 from gateway.routing.decision_log import LogFile
 from gateway.routing.memory import RoutingMemory
@@ -77,6 +78,7 @@ class WorkerParts:
     decisions: LogFile | None = None
     objects: dict[str, ObjectStore] = field(default_factory=dict)  # by their section of the policies
     routing: RoutingMemory = field(default_factory=RoutingMemory)
+    fleet: FleetMemory = field(default_factory=FleetMemory)
     screening_threads: FairThreads = field(default_factory=FairThreads)
     data_dir: str = ""  # folder of what survives a restart
 

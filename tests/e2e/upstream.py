@@ -1,7 +1,7 @@
 """A scripted OpenAI-compatible provider in the test's own process: what an upstream may do, on demand.
 
 The last message chooses the behaviour: "status 429", "cut" (ends in mid-stream), "hold" (answers once
-`released`); anything else is echoed.
+`released`), "fault NAME COUNT" (a model's first COUNT requests fail, see `_fail`); anything else is echoed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import Any
 
 from aiohttp import web
@@ -30,7 +32,9 @@ class Seen:
 class Upstream(HttpThread):
     """Listens on an ephemeral port until closed; `seen` has every request."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sound: bool = False) -> None:
+        """`is_sound`: it never fails, whatever a message asks for."""
+        self._is_sound = is_sound
         self.seen: list[Seen] = []
         self.released = threading.Event()
         super().__init__()
@@ -44,6 +48,10 @@ class Upstream(HttpThread):
         text = body["messages"][-1]["content"]
         while text.startswith("hold") and not self.released.is_set():
             await asyncio.sleep(0.01)
+        if text.startswith("fault ") and not self._is_sound:
+            name, count = text.split()[1:]
+            if self.num_seen(body["model"]) <= int(count):
+                return await self._fail(request, name, is_stream=bool(body.get("stream")))
         if text.startswith("status "):
             error = {"message": "scripted", "type": "scripted_error", "param": None, "code": "scripted"}
             return web.json_response(
@@ -54,6 +62,35 @@ class Upstream(HttpThread):
             choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
             return web.json_response(_shape("chat.completion", [choice]) | {"usage": USAGE})
         return await self._stream(request, text, body)
+
+    def num_seen(self, model: str) -> int:
+        """How many requests there were for a model of this name."""
+        return sum(each.body["model"] == model for each in self.seen)
+
+    async def _fail(self, request: web.Request, name: str, *, is_stream: bool) -> web.StreamResponse:
+        """Fail: a status ("429-date" has a `retry-after` of that kind), no answer, or a part of it."""
+        status, _, wait = name.partition("-")
+        if status.isdecimal():
+            after = formatdate(time.time() + 30, usegmt=True) if wait == "date" else wait
+            return web.json_response(
+                {"error": {"message": "scripted"}},
+                status=int(status),
+                headers={"retry-after": after} if after else {},
+            )
+        assert request.transport is not None
+        if name == "hang":
+            await asyncio.Event().wait()
+        if name != "reset":
+            kind = "text/event-stream" if is_stream else "application/json"
+            response = web.StreamResponse(headers={"content-type": kind})
+            await response.prepare(request)
+            delta = {"role": "assistant", "content": "" if name == "role" else "part"}
+            event = _event([{"index": 0, "delta": delta, "finish_reason": None}])
+            await response.write(event if is_stream else event[6:30])
+            if name == "stall":
+                await asyncio.Event().wait()
+        request.transport.abort()
+        return web.Response()
 
     async def _stream(self, request: web.Request, text: str, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

@@ -12,7 +12,7 @@ from gateway.exchange.exchange import Escalation, Exchange, Stage
 from gateway.exchange.model_table import ServedModel
 from gateway.routing.best_of import ask_for_best
 from gateway.routing.cascade import ask_with_doubt, predicting
-from gateway.routing.exposed import show_model
+from gateway.routing.exposed import show_attempts, show_model
 from gateway.routing.fallback import begin, error_class
 from gateway.routing.other_models import OtherModels, fallback_of, take_over
 from gateway.routing.truncation import truncating
@@ -31,6 +31,12 @@ class CallModel(Stage):
         """Fill `exchange.answer` unless look_up has. Raises what the last provider raises."""
         if exchange.answer is not None:
             return
+        try:
+            await self._answer(exchange)
+        finally:
+            show_attempts(exchange)
+
+    async def _answer(self, exchange: Exchange) -> None:
         cascade = exchange.decided.cascade
         if cascade is not None and await self._descend(exchange, cascade):
             return

@@ -74,6 +74,14 @@ def of_status(
     status: int, headers: Mapping[str, str], body: bytes, model: str, redactor: Redactor
 ) -> ApiError:
     """Map an answer that is not 200. No part of the error repeats a secret that `redactor` knows."""
+    error = _of_status(status, headers, body, model, redactor)
+    error.upstream_status = status
+    return error
+
+
+def _of_status(
+    status: int, headers: Mapping[str, str], body: bytes, model: str, redactor: Redactor
+) -> ApiError:
     logger.warning("upstream of model %r answered %d", model, status)
     name = f"The upstream of model {model!r}"
     retry_after = headers.get("retry-after", "").strip()

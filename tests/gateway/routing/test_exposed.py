@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from gateway.routing.exposed import MODEL_HEADER, REASON_HEADER, show_model
+from gateway.routing.exposed import (
+    ATTEMPTS_HEADER,
+    MODEL_HEADER,
+    REASON_HEADER,
+    show_attempts,
+    show_model,
+)
 from tests.gateway.pipeline.exchanges import exchange_of, models, routed_to
 
 
@@ -14,3 +20,14 @@ async def test_only_a_client_that_was_told_a_model_is_told_another() -> None:
         exchange.response_headers = headers
         show_model(exchange)
         assert exchange.response_headers == expected
+
+
+async def test_the_number_of_attempts_is_shown_where_the_model_is() -> None:
+    exchange = exchange_of()
+    show_attempts(exchange)
+    exchange.asked.telemetry.num_attempts = 2
+    show_attempts(exchange)
+    assert exchange.response_headers == {}
+    exchange.response_headers = {MODEL_HEADER: "m"}
+    show_attempts(exchange)
+    assert exchange.response_headers[ATTEMPTS_HEADER] == "2"

@@ -159,3 +159,12 @@ def test_without_tracing_everything_is_a_no_op() -> None:
     assert NO_SPANS.propagation() == {}
     NO_SPANS.end_call({}, "X")
     NO_SPANS.end(200, "")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(b"2", "2"), (b"", None), (b"-1", None), (b"9999", None), (b"x", None)]
+)
+def test_the_clients_own_retries_are_recorded(recorder: Recorder, value: bytes, expected: str | None) -> None:
+    recorder.begin((b"x-stainless-retry-count", value)).end(200, "")
+    attributes = recorder.spans["POST /v1/chat/completions"].attributes
+    assert attributes is not None and attributes.get(spans.CLIENT_RETRIES) == expected

@@ -1,0 +1,126 @@
+"""Upstreams that fail in every way: alone, or with a fallback; streamed and whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import StartServer
+from tests.e2e.server import Server
+from tests.e2e.upstream import Upstream
+
+RETRIED = ("500", "502", "503", "504", "529", "408", "429", "429-0", "reset", "role", "cut")
+NOT_RETRIED = {"401": 502, "403": 502, "429-7": 429, "429-date": 429, "501": 502, "hang": 504, "stall": 504}
+"""Fault → the status that the client gets."""
+FAULTS = (*RETRIED, *NOT_RETRIED)
+WAYS = ("streamed", "whole")
+BREAKS_OFF = {("cut", "streamed"), ("stall", "streamed")}
+"""The client has seen a part of the answer: no other one can follow."""
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Iterator[Upstream]:
+    upstream = Upstream()
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Upstream]:
+    upstream = Upstream(is_sound=True)
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    start_module_server: StartServer,
+    faulty: Upstream,
+    sound: Upstream,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Server:
+    """A model of its own for each case, so that none spends another's retries."""
+    limits = {"first_token_timeout_s": 0.5, "idle_timeout_s": 0.5}
+    names = [f"{place}-{fault}-{way}" for place in ("one", "all", "fb") for fault in FAULTS for way in WAYS]
+    models = {
+        name: {"upstream": {"base_url": faulty.base_url, **limits}} for name in [*names, "off", "counted"]
+    }
+    refusing = [f"refuse-{way}" for way in WAYS]
+    models |= {name: {"upstream": {"base_url": "http://127.0.0.1:9/v1"}} for name in refusing}
+    models |= {"sound": {"upstream": {"base_url": sound.base_url}}}
+    fallbacks = {name: {"model": name, "fallback": {"any": ["sound"]}} for name in [*names, *refusing]}
+    routes = {f"r-{name}": route for name, route in fallbacks.items()}
+    routes["r-off"] = {"model": "off", "retry": {"attempts": 0}}
+    folder = tmp_path_factory.mktemp("policies")
+    document = {"models": models, "routes": routes, "routing": {"expose": True}}
+    (folder / "all.yaml").write_text(json.dumps(document))
+    return start_module_server("--policies", str(folder))
+
+
+def ask(gateway: Server, model: str, text: str, way: str) -> httpx.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": way == "streamed"}
+    return httpx.post(f"{gateway.base_url}/chat/completions", json=body, timeout=30)
+
+
+def is_answered(response: httpx.Response) -> bool:
+    return response.status_code == 200 and "echo" in response.text and '"error"' not in response.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", RETRIED)
+def test_one_transient_failure_does_not_reach_the_client(gateway: Server, fault: str, way: str) -> None:
+    if (fault, way) in BREAKS_OFF:
+        pytest.skip("content was sent")
+    response = ask(gateway, f"one-{fault}-{way}", f"fault {fault} 1", way)
+    assert is_answered(response), response.text
+    assert response.headers["x-penstock-attempts"] == "2"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lasting_failure_is_the_clients_error(
+    gateway: Server, faulty: Upstream, fault: str, way: str
+) -> None:
+    model = f"all-{fault}-{way}"
+    response = ask(gateway, model, f"fault {fault} 99", way)
+    if (fault, way) in BREAKS_OFF:
+        assert response.status_code == 200 and '"error"' in response.text.splitlines()[-2]
+        assert faulty.num_seen(model) == 1
+    elif fault in RETRIED:
+        assert response.status_code in (408, 429, 500, 502, 503, 504)
+        assert response.headers["x-penstock-attempts"] == "3" and faulty.num_seen(model) == 3
+    else:
+        assert response.status_code == NOT_RETRIED[fault]
+        assert response.headers["x-penstock-attempts"] == "1" and faulty.num_seen(model) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fallback_answers_after_a_lasting_failure(gateway: Server, fault: str, way: str) -> None:
+    if (fault, way) in BREAKS_OFF:
+        pytest.skip("content was sent")
+    response = ask(gateway, f"r-fb-{fault}-{way}", f"fault {fault} 99", way)
+    assert is_answered(response), response.text
+    assert response.headers["x-penstock-model"] == "sound"
+    assert response.headers["x-penstock-attempts"] == ("4" if fault in RETRIED else "2")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_refused_connection_is_retried_and_falls_back(gateway: Server, way: str) -> None:
+    response = ask(gateway, f"refuse-{way}", "hi", way)
+    assert response.status_code == 502 and response.headers["x-penstock-attempts"] == "3"
+    assert is_answered(ask(gateway, f"r-refuse-{way}", "hi", way))
+
+
+def test_rules_turn_retries_off(gateway: Server, faulty: Upstream) -> None:
+    assert ask(gateway, "r-off", "fault 503 1", "whole").status_code == 503
+    assert faulty.num_seen("off") == 1
+
+
+def test_retries_are_counted(gateway: Server) -> None:
+    ask(gateway, "counted", "fault 503 1", "whole")
+    assert gateway.metric("penstock_upstream_retries_total", model="counted", cause="unavailable") == 1
+    assert gateway.metric("penstock_upstream_retries_total", model="counted") == 1
