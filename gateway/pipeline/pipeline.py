@@ -95,7 +95,7 @@ class Pipeline:
             CheckFields(),
             ScreenRequest(guards, others),
             LookUp(cache, keys),
-            Mirror(models, parts.telemetry, ledger, log, embed),
+            Mirror(models, parts.telemetry, memory, log, embed),
             CallModel(others),
             Listen(),
             Remember(cache),

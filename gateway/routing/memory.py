@@ -1,4 +1,4 @@
-"""What routing has learned from earlier requests in one gateway worker, whatever the policies' version."""
+"""What routing knows of earlier requests in one gateway worker, whatever the policies' version."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gateway.accounting.ledger import Ledger
 from gateway.exchange.exchange import Exchange
 from gateway.routing.conversations import Conversations
 from gateway.routing.moving_means import MovingMeans
+from gateway.routing.shadows import Shadows
 
 USUAL_ANSWER_TOKENS = 64.0
 
@@ -28,6 +29,7 @@ class RoutingMemory:
     answer_tokens: MovingMeans = field(default_factory=_answer_tokens)
     conversations: Conversations = field(default_factory=Conversations)
     ledger: Ledger = field(default_factory=Ledger)
+    shadows: Shadows = field(default_factory=Shadows)
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""

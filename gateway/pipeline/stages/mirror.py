@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator
 
-from gateway.accounting.ledger import Ledger, cost_usd
+from gateway.accounting.ledger import cost_usd
 from gateway.answer import Answer, Embedded, Generated, Relayed, close_answer
 from gateway.errors import ApiError, NotFound, TimedOut, to_api_error
 from gateway.exchange.exchange import Exchange, Stage
@@ -16,6 +15,7 @@ from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.types import ChatRequest
 from gateway.routing.decision_log import DecisionLog
+from gateway.routing.memory import RoutingMemory
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult, RequestTelemetry, Telemetry
 from policies.routes import Shadow
@@ -24,8 +24,6 @@ from router.log import Label
 
 SHORT_CHARS = 60
 """Answers up to this length are compared by words alone."""
-MAX_CONCURRENT = 16
-"""Shadow requests of one worker at a time, whatever the policies allow."""
 
 
 class Mirror(Stage):
@@ -35,25 +33,24 @@ class Mirror(Stage):
         self,
         models: ModelTable,
         telemetry: Telemetry,
-        ledger: Ledger | None = None,
+        memory: RoutingMemory | None = None,
         log: DecisionLog | None = None,
         embed: Embed = no_meaning,
     ) -> None:
         """`log`: where labels are recorded; `embed`: what compares long answers."""
-        self._ledger = ledger or Ledger()
+        memory = memory or RoutingMemory()
+        self._ledger, self._shadows = memory.ledger, memory.shadows
         self._log = log
         self._embed = embed
         self._models = models
         self._telemetry = telemetry
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._sent: dict[str, tuple[float, int]] = {}  # by model: start of this minute, requests in it
 
     async def enter(self, exchange: Exchange) -> None:
         """Start a shadow request where a rule says so and the rate allows it."""
         shadow = self._shadow(exchange)
         if shadow is None or exchange.answer is not None or random.random() >= shadow.share:
             return
-        if len(self._tasks) >= MAX_CONCURRENT or not self._may_send(shadow):
+        if not self._shadows.try_count(shadow):
             return
         try:
             model = self._models.resolve(shadow.model)
@@ -65,9 +62,7 @@ class Mirror(Stage):
         )
         if shadow.is_right and self._log is not None and isinstance(exchange.request, ChatRequest):
             exchange.sent_text = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._ask(exchange, model, telemetry))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._shadows.start(self._ask(exchange, model, telemetry))
 
     def settle(self, exchange: Exchange) -> None:
         """Stop waiting for a text that will not come: there is nothing to compare with."""
@@ -115,14 +110,6 @@ class Mirror(Stage):
         """The shadow of the last rule that has one."""
         changes = reversed(exchange.decided.choice.changes)
         return next((change.shadow for change in changes if change.shadow is not None), None)
-
-    def _may_send(self, shadow: Shadow) -> bool:
-        now_s = time.monotonic()
-        began_s, count = self._sent.get(shadow.model, (now_s, 0))
-        if now_s - began_s >= 60:
-            began_s, count = now_s, 0
-        self._sent[shadow.model] = (began_s, count + 1)
-        return count < shadow.max_per_minute
 
 
 async def _pieces(answer: Answer, telemetry: RequestTelemetry) -> AsyncIterator[str]:

@@ -19,10 +19,11 @@ from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.pipeline.stages.choose_model import ChooseModel
-from gateway.pipeline.stages.mirror import MAX_CONCURRENT, SHORT_CHARS, Mirror
+from gateway.pipeline.stages.mirror import SHORT_CHARS, Mirror
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.routing.decision_log import DecisionLog, LogFile
+from gateway.routing.shadows import MAX_CONCURRENT
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
