@@ -22,7 +22,7 @@ from gateway.routing.predicted_gain import predict_gain
 from policies.choose import BestOf, Cascade, ChoiceCandidate, Choose
 from policies.document import Policies
 from router.estimate import Estimate, load_estimate
-from router.strategies import Candidate, Decision, QualityPerCost, Strategy, strategy_of
+from router.strategies import Candidate, Decision, QualityPerCost, Strategy
 
 UPSTREAM_CACHED_SHARE = 0.5
 """Share of the prompt taken to be in the cache of an upstream that answered the conversation's last turn."""
@@ -78,10 +78,14 @@ class Selection:
             if action.cascade is not None and action.cascade.estimate is not None:
                 load_estimate(action.cascade.estimate)
         self._compiled = {
-            place: _compile(place, action.choose)
+            place: self._compile(place, action.choose)
             for place, action in policies.actions()
             if action.choose is not None
         }
+
+    def _compile(self, place: str, section: Choose) -> _Compiled:
+        estimate = None if section.estimate is None else load_estimate(section.estimate)
+        return _Compiled(place, section, self._memory.strategy(place, section), estimate)
 
     async def choose(self, exchange: Exchange, place: str) -> Selected:
         """The model for a request by the `choose` of a place in the policies.
@@ -239,8 +243,3 @@ def _usable(
             f"tokens{', tools' if wants_tools else ''}{', reasoning' if wants_reasoning else ''}."
         )
     return {name: model for name, model in able.items() if model.state().ready} or able
-
-
-def _compile(place: str, section: Choose) -> _Compiled:
-    estimate = None if section.estimate is None else load_estimate(section.estimate)
-    return _Compiled(place, section, strategy_of(section), estimate)

@@ -9,6 +9,8 @@ from gateway.exchange.exchange import Exchange
 from gateway.routing.conversations import Conversations
 from gateway.routing.moving_means import MovingMeans
 from gateway.routing.shadows import Shadows
+from policies.choose import Choose
+from router.strategies import Strategy, strategy_of
 
 USUAL_ANSWER_TOKENS = 64.0
 
@@ -30,6 +32,14 @@ class RoutingMemory:
     conversations: Conversations = field(default_factory=Conversations)
     ledger: Ledger = field(default_factory=Ledger)
     shadows: Shadows = field(default_factory=Shadows)
+    strategies: dict[str, tuple[Choose, Strategy]] = field(default_factory=dict)  # by place in the policies
+
+    def strategy(self, place: str, section: Choose) -> Strategy:
+        """The strategy of this `choose`, with what it has learned while the section was the same."""
+        known = self.strategies.get(place)
+        if known is None or known[0] != section:
+            known = self.strategies[place] = section, strategy_of(section)
+        return known[1]
 
     def learn(self, exchange: Exchange) -> None:
         """An exchange has ended."""
