@@ -56,9 +56,8 @@ class EncoderFit:
         `command` trains others, `key` of the policies names them. Raises WeightsError.
         """
         trained_with = identity_on(read_card(path))
-        if self.fits(trained_with):
+        if self._section is None or self.fits(trained_with):
             return ""
-        assert self._section is not None
         return (
             f"the weights {path.name!r} were trained with the encoder {trained_with}, but {self._name!r} is "
             f"{self.identity}; train others (`{command} {_flags(self._section)} --out FILE`) and name them "

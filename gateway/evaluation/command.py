@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def evaluate_models(plan: Plan) -> int:
     began = datetime.now(UTC)
     is_interrupted = False
     try:
-        asyncio.run(_evaluate(plan, questions, runs))
+        asyncio.run(_until_sigterm(_evaluate(plan, questions, runs)))
     except (KeyboardInterrupt, asyncio.CancelledError):  # partial results are shown
         is_interrupted = True
     except RequestFailed as error:
@@ -57,7 +57,6 @@ def evaluate_models(plan: Plan) -> int:
 
 
 async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) -> None:
-    _stop_at_sigterm()
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     try:
         listed = await _listing(client, plan)
@@ -73,12 +72,12 @@ async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) 
         await client.close()
 
 
-def _stop_at_sigterm() -> None:
-    """Let SIGTERM, which job schedulers send, cancel this task as Ctrl-C does."""
-    task = asyncio.current_task()
-    assert task is not None
+async def _until_sigterm(work: Coroutine[None, None, None]) -> None:
+    """Let SIGTERM, which job schedulers send, cancel the work as Ctrl-C does."""
+    task = asyncio.create_task(work)
     if threading.current_thread() is threading.main_thread():  # other threads receive no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
 
 
 async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:

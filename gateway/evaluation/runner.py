@@ -17,6 +17,7 @@ from gateway.evaluation.own.judge import Judge
 from gateway.evaluation.own.rows import OwnQuestion
 from gateway.evaluation.price import TokenPrice
 from gateway.evaluation.questions import Question, has_tools, request_fields
+from gateway.settings import SettingsError
 
 HOPELESS_STATUSES = {401, 403, 404}
 """Wrong key or wrong name: every further request would end the same way."""
@@ -173,7 +174,10 @@ class Runner:
         if not isinstance(question.grader, Rubric):
             grade = question.grader.grade(answer.text)
             return Outcome(question, "right" if grade.is_right else "wrong", answer, reason=grade.reason)
-        assert self._judge is not None
+        if self._judge is None:
+            raise SettingsError(
+                "a question has a rubric, which a model must judge: name one with --judge MODEL"
+            )
         try:
             found = await self._judge.grade(question.grader, answer.text)
         except RequestFailed as error:  # the answer is neither right nor wrong

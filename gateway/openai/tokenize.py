@@ -72,9 +72,7 @@ class TokenizeEndpoint:
 
 async def _tokens(engine: EngineProvider, request: TokenizeRequest, max_tokens: int) -> list[int]:
     """Raises InvalidRequest, also for a text that is clearly longer than the context."""
-    if (request.prompt is None) == (request.messages is None):
-        raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
-    if request.prompt is not None:
+    if request.prompt is not None and request.messages is None:
         if request.tools is not None:
             raise InvalidRequest("'tools' go with 'messages', not with a 'prompt'.", param="tools")
         add_special_tokens = request.add_special_tokens is not False
@@ -82,7 +80,8 @@ async def _tokens(engine: EngineProvider, request: TokenizeRequest, max_tokens: 
             [request.prompt], add_special_tokens=add_special_tokens, max_tokens=max_tokens
         )
         return tokens
-    assert request.messages is not None
+    if request.messages is None or request.prompt is not None:
+        raise InvalidRequest("Give either 'prompt' or 'messages'.", param="prompt")
     if request.add_special_tokens:
         raise InvalidRequest(
             "'add_special_tokens' is for a 'prompt': with 'messages' the chat template writes them.",

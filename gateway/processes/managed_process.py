@@ -180,13 +180,13 @@ class ManagedProcess:
         self.subprocess = process
         if self._stop.is_set():
             self.kill()
-        assert process.stdin is not None and process.stdout is not None
+        stdin, stdout = _pipes(process)
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(command.stdin())
-            await process.stdin.drain()
-        await self._read_progress(process.stdout)
+            stdin.write(command.stdin())
+            await stdin.drain()
+        await self._read_progress(stdout)
         code = await process.wait()
-        process.stdin.close()
+        stdin.close()
         return code
 
     async def _read_progress(self, stdout: asyncio.StreamReader) -> None:
@@ -202,6 +202,13 @@ class ManagedProcess:
             except msgspec.DecodeError:
                 continue  # output of a library
             self._report(progress)
+
+
+def _pipes(process: asyncio.subprocess.Process) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+    """The pipes to its stdin and from its stdout."""
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError(f"process {process.pid} was started without pipes")
+    return process.stdin, process.stdout
 
 
 def _describe_exit(code: int) -> str:

@@ -93,10 +93,9 @@ def read_format(request: ChatRequest) -> dict[str, Any] | None:
 
     For providers that enforce it themselves. Raises InvalidRequest naming the field.
     """
-    if request.response_format is None:
-        return None
     found = typed({"response_format": request.response_format}, _Fields).response_format
-    assert found is not None
+    if found is None:
+        return None
     _check_format(found)
     if found.type == "json_schema" and found.json_schema is None:
         raise refusals.missing("response_format.json_schema")

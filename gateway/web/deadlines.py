@@ -39,7 +39,8 @@ class Deadlines:
     def __init__(self, total_s: float) -> None:
         """Start the clock; `total_s` holds until a model call sets its own limits."""
         task = asyncio.current_task()
-        assert task is not None
+        if task is None:
+            raise RuntimeError("deadlines cancel the task that constructs them: there is none")
         self._task = task
         self._loop = asyncio.get_running_loop()
         self._started_s = self._mark_s = self._loop.time()

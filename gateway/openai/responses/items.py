@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.answer import TokenInfo, ToolCallDelta
+from gateway.answer import TokenInfo
 from gateway.exchange.shape import encode, padding
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.responses.call_items import shell_action
@@ -51,6 +51,14 @@ class EventWriter:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """The call of a tool that is being generated."""
+
+    call_id: str
+    tool: Offered
+
+
 @dataclass(slots=True)
 class OpenItem:
     """The output item that is being generated: a message, reasoning or the call of a tool."""
@@ -60,8 +68,7 @@ class OpenItem:
     writer: EventWriter
     response_id: str
     is_summary: bool = False  # reasoning that is shown as a summary
-    call: ToolCallDelta | None = None  # the first piece of a call
-    tool: Offered | None = None  # that is called
+    call: OpenCall | None = None  # of a tool
     signature: str = ""  # of reasoning
     item_id: str = ""
     pieces: list[str] = field(default_factory=list)
@@ -118,24 +125,24 @@ class OpenItem:
         if status != "in_progress" and (part := self._part("".join(self.pieces))) is not None:
             parts = [part]
         head: dict[str, Any] = {"id": self.item_id, "type": self.kind, "status": status}
+        if self.call is not None:
+            text = "".join(self.pieces) if status != "in_progress" else ""
+            return head | self._call_members(self.call, text)
         if self.kind == "message":
             return head | {"role": "assistant", "content": parts}
-        if self.kind == "reasoning":
-            shown, empty = ("summary", "content") if self.is_summary else ("content", "summary")
-            signed = {"encrypted_content": self.signature} if self.signature else {}
-            return head | {shown: parts, empty: []} | signed
-        return head | self._call_members("".join(self.pieces) if status != "in_progress" else "")
+        shown, empty = ("summary", "content") if self.is_summary else ("content", "summary")
+        signed = {"encrypted_content": self.signature} if self.signature else {}
+        return head | {shown: parts, empty: []} | signed
 
-    def _call_members(self, text: str) -> dict[str, Any]:
-        assert self.call is not None and self.tool is not None
-        members: dict[str, Any] = {"call_id": self.call.call_id}
+    def _call_members(self, call: OpenCall, text: str) -> dict[str, Any]:
+        members: dict[str, Any] = {"call_id": call.call_id}
         if self.kind == "local_shell_call":
             return members | {"action": shell_action(_json(text))}
         if self.kind == "tool_search_call":
             return members | {"arguments": _json(text) or {}, "execution": "client"}
-        if self.tool.namespace:
-            members["namespace"] = self.tool.namespace
-        return members | {"name": self.tool.name, _TEXTS[self.kind]: text}
+        if call.tool.namespace:
+            members["namespace"] = call.tool.namespace
+        return members | {"name": call.tool.name, _TEXTS[self.kind]: text}
 
     def _delta_kind(self) -> bytes:
         if self.kind == "reasoning":

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.answer import Delta, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import ApiError, error_body
 from gateway.exchange.shape import CollectedChoice, encode
-from gateway.openai.responses.items import EventWriter, ItemKind, OpenItem, Status
+from gateway.openai.responses.items import EventWriter, ItemKind, OpenCall, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
 from gateway.requests.reasoning_details import signs_calls
 
@@ -108,38 +108,36 @@ class ResponseShape:
         return self._writer.event(kind, {"response": self.response})
 
     def _add(self, kind: ItemKind, text: str, tokens: list[TokenInfo] | None = None) -> bytes:
-        events = b""
-        if self._open is None or self._open.kind != kind:
-            events = self._begin(kind)
-        assert self._open is not None
-        return events + self._open.add(text, tokens or [])
+        events, item = self._item(kind)
+        return events + item.add(text, tokens or [])
 
     def _sign(self, signature: str) -> bytes:
         """End the reasoning that a signature is for; without text it is an item of its own."""
-        events = b""
-        if self._open is None or self._open.kind != "reasoning":
-            events = self._begin("reasoning")
-        assert self._open is not None
-        self._open.signature = signature
+        events, item = self._item("reasoning")
+        item.signature = signature
         return events + self._close("completed")
 
     def _call(self, call: ToolCallDelta) -> bytes:
-        events = b""
-        if self._open is None or self._open.call is None or call.index != self._open_call:
+        events, item = b"", self._open
+        if item is None or item.call is None or call.index != self._open_call:
             self._open_call = call.index
-            events = self._begin(self._tools.offered(call.name).kind, call)
-        assert self._open is not None
-        return events + (self._open.add(call.arguments, []) if call.arguments else b"")
+            tool = self._tools.offered(call.name)
+            events, item = self._begin(tool.kind, OpenCall(call.call_id, tool))
+        return events + (item.add(call.arguments, []) if call.arguments else b"")
 
-    def _begin(self, kind: ItemKind, call: ToolCallDelta | None = None) -> bytes:
+    def _item(self, kind: ItemKind) -> tuple[bytes, OpenItem]:
+        """The open item of this kind, and the events that begin it if none is open."""
+        if self._open is not None and self._open.kind == kind:
+            return b"", self._open
+        return self._begin(kind)
+
+    def _begin(self, kind: ItemKind, call: OpenCall | None = None) -> tuple[bytes, OpenItem]:
         events = self._close("completed")
         index = len(self.response["output"])
         is_summary = kind == "reasoning" and self._wants_summary
-        tool = None if call is None else self._tools.offered(call.name)
-        self._open = OpenItem(
-            kind, index, self._writer, self.response_id, is_summary=is_summary, call=call, tool=tool
-        )
-        return events + self._open.begin()
+        item = OpenItem(kind, index, self._writer, self.response_id, is_summary=is_summary, call=call)
+        self._open = item
+        return events + item.begin(), item
 
     def _close(self, status: Status) -> bytes:
         if self._open is None:

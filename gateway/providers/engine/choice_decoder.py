@@ -112,7 +112,8 @@ class ChoiceDecoder:
                 offset = self._num_decoded_chars + num_waiting
                 self._held_tokens.append(token_info(self._tokenizer, token_id, logprobs[i], offset))
             self.num_tokens += 1
-            text = self._split(token_id, delta) if self._splitter else self._detokenizer.push((token_id,))
+            splitter = self._splitter
+            text = self._split(splitter, token_id, delta) if splitter else self._detokenizer.push((token_id,))
             if self._add(text, delta, matches_stops=self.num_tokens > self._min_tokens):
                 return True
         return False
@@ -142,10 +143,8 @@ class ChoiceDecoder:
         self._num_released_chars += parser.num_settled_chars - num_settled - len(parsed.text)
         return parsed.text
 
-    def _split(self, token_id: int, delta: Delta) -> str:
+    def _split(self, splitter: ReasoningSplitter, token_id: int, delta: Delta) -> str:
         """What one token adds to the answer; what it adds to the reasoning goes to `delta`."""
-        splitter = self._splitter
-        assert splitter is not None
         tag = "" if splitter.is_over else self._tokenizer.hidden_tags.get(token_id, "")
         decoded = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
         was_over = splitter.is_over

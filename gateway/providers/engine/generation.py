@@ -108,13 +108,12 @@ class Generation:
         else:
             delta = decoder.skip(output)
         if job.echo is not None:
-            self._echo(job, output, delta)
+            self._echo(job, job.echo, output, delta)
         return delta
 
-    def _echo(self, job: SequenceJob, output: StepOutput, delta: Delta) -> None:
+    def _echo(self, job: SequenceJob, text: str, output: StepOutput, delta: Delta) -> None:
         """Put the prompt's text and token records in front of a choice's first delta."""
-        assert job.echo is not None
-        delta.text = job.echo + delta.text
+        delta.text = text + delta.text
         job.echo = None
         if output.prompt_logprobs is not None:
             offset = 0

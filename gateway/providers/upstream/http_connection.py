@@ -50,7 +50,8 @@ class Connection(asyncio.Protocol):
         self._reset()
         self.complete = False
         self._framing_bytes = 0
-        assert self._transport is not None
+        if self._transport is None:
+            raise ConnectionBroken("a request was sent before the connection was made")
         self._transport.write(data)
 
     async def wait(self, timeout_s: float) -> None:
@@ -149,9 +150,8 @@ class Connection(asyncio.Protocol):
         if self._framing_bytes > MAX_FRAMING_BYTES:
             part = "chunk framing is" if self.has_headers else "headers are"
             self._fail(f"the upstream's {part} longer than {MAX_FRAMING_BYTES} bytes")
-        elif self._buffered_bytes > HIGH_WATER_BYTES and not self._paused:
+        elif self._transport and self._buffered_bytes > HIGH_WATER_BYTES and not self._paused:
             self._paused = True
-            assert self._transport is not None
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -81,13 +81,12 @@ def _tools(request: ChatRequest, messages: Sequence[dict[str, Any]]) -> dict[str
 
 def _format(request: ChatRequest) -> dict[str, Any]:
     schema = read_format(request)
-    if schema is None:
+    if schema is None or request.response_format is None:
         return {}
     if schema == {}:
         raise refusals.unsupported(
             "response_format", "Bedrock has no 'json_object': send 'json_schema' with a schema"
         )
-    assert request.response_format is not None
     name = request.response_format["json_schema"]["name"]
     structure = {"jsonSchema": {"name": name, "schema": msgspec.json.encode(schema).decode()}}
     return {"textFormat": {"type": "json_schema", "structure": structure}}

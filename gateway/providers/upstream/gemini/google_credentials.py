@@ -25,18 +25,19 @@ class GoogleCredentials:
 
     async def headers(self) -> Mapping[str, str]:
         """The header that authenticates a request. Raises UpstreamFailed without a token."""
-        if self._credentials is None or not self._credentials.valid:
+        credentials = self._credentials
+        if credentials is None or not credentials.valid:
             async with self._lock:
-                await asyncio.to_thread(self._renew)
-        assert self._credentials is not None
-        return {"authorization": f"Bearer {self._credentials.token}"}
+                credentials = await asyncio.to_thread(self._renewed)
+        return {"authorization": f"Bearer {credentials.token}"}
 
-    def _renew(self) -> None:
+    def _renewed(self) -> google.auth.credentials.Credentials:
         try:
             if self._credentials is None:
                 self._credentials, _ = google.auth.default(scopes=SCOPES)
             if not self._credentials.valid:
                 self._credentials.refresh(Request())  # type: ignore[no-untyped-call]
+            return self._credentials
         except GoogleAuthError as error:  # its text may name accounts and files
             raise UpstreamFailed(
                 f"The gateway has no access token of Google for model {self._model!r} "
