@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -421,17 +421,6 @@ def default_policies() -> Path:
 def default_url() -> str:
     """The gateway's URL when no flag gives one: $PENSTOCK_URL, else the local default."""
     return os.environ.get("PENSTOCK_URL") or "http://127.0.0.1:8080"
-
-
-def gateway_url(text: str) -> SplitResult:
-    """The parts of a gateway's URL. Raises SettingsError."""
-    try:
-        parts = urlsplit(text)
-        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:  # an invalid port or IPv6 address
-        pass
-    raise SettingsError(f"--url {text!r} must begin with http:// or https:// and name HOST or HOST:PORT")
 
 
 def decision_log() -> Path:

@@ -319,6 +319,14 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     description: str = ""
 
     @property
+    def section(self) -> EngineModel | UpstreamModel | EncoderModel:
+        """The one that is set. Raises ValueError for an entry that was not checked."""
+        section = self.engine or self.upstream or self.encoder
+        if section is None:
+            raise ValueError("the model's entry has none of 'engine', 'upstream' and 'encoder'")
+        return section
+
+    @property
     def kind(self) -> Literal["engine", "upstream", "encoder"]:
         """The section that is set."""
         if self.engine is not None:

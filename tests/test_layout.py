@@ -77,7 +77,6 @@ UNTESTED = {
     "gateway/adapters/loader.py": "admin/test_adapters, over HTTP",
     "gateway/admin/health.py": "the application, over HTTP",
     "gateway/admin/policies.py": "e2e reloads, over HTTP",
-    "gateway/batches/in_process.py": "`penstock batch`",
     "gateway/evaluation/guardrails/judging.py": "`penstock eval guardrails`",
     "gateway/evaluation/guardrails/profile.py": "`penstock eval guardrails`",
     "gateway/evaluation/route/flags.py": "`penstock eval route`",
@@ -225,6 +224,33 @@ def test_what_serves_requests_finds_sections_by_name() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
     }
     assert calls == set()
+
+
+def asserts_of_none(text: str) -> list[int]:
+    """The lines of a module that assert that something is not None."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Assert)
+        for part in ast.walk(node.test)
+        if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.IsNot)
+        if isinstance(part.comparators[0], ast.Constant) and part.comparators[0].value is None
+    ]
+
+
+def test_the_gateway_asserts_of_nothing_that_it_is_there() -> None:
+    """A value that may be missing has a type that says so: pass it on, or raise an error with the cause."""
+    found = {
+        f"{path}:{line}"
+        for path in modules()
+        if path.parts[0] == "gateway"
+        for line in asserts_of_none((ROOT / path).read_text("utf-8"))
+    }
+    assert found == set()
+
+
+def test_an_assert_of_none_is_found_in_any_form() -> None:
+    assert asserts_of_none("assert a is not None\nassert b and a.c is not None, 'why'\nassert a") == [1, 2]
 
 
 def test_weights_stay_small() -> None:

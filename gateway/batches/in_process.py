@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.auth import InternalCaller
 from gateway.web.http_call import INTERNAL_CALLER
@@ -21,6 +21,11 @@ class Reply:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
+
+
+async def not_started(scope: Scope, receive: Receive, send: Send) -> None:
+    """Stands where the application will, until the worker is built."""
+    raise RuntimeError("a request of the gateway to itself came before its application was there")
 
 
 async def post(

@@ -9,6 +9,7 @@ import logging
 from starlette.types import ASGIApp
 
 from gateway.batches.files import FileStore
+from gateway.batches.in_process import not_started
 from gateway.batches.locks import BatchLocks
 from gateway.batches.records import StoredBatch
 from gateway.batches.run import BatchRun
@@ -30,7 +31,7 @@ class BatchRunner:
     """One batch per tenant at a time, all within the policy's `max_concurrency`."""
 
     def __init__(self, store: BatchStore, files: FileStore, locks: BatchLocks, max_line_bytes: int) -> None:
-        self.app: ASGIApp | None = None  # answers the lines; set before `start`
+        self.app: ASGIApp = not_started  # answers the lines; set before `start`
         self._store = store
         self._files = files
         self._locks = locks
@@ -100,7 +101,6 @@ class BatchRunner:
             self.wake()
 
     def _new_run(self, stored: StoredBatch) -> BatchRun:
-        assert self.app is not None
         return BatchRun(
             stored,
             self._store,

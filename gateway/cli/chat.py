@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any, TextIO
 
+from gateway.gateway_url import gateway_url
 from gateway.providers.upstream.sse import EventReader
-from gateway.settings import gateway_url
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0
@@ -52,12 +52,9 @@ class Terminal:
 
         Reasoning is shown dimmed on a terminal, and not at all in a file or pipe.
         """
-        parts = gateway_url(url)
-        self._is_tls = parts.scheme == "https"
-        self._host, self._port = parts.hostname or "", parts.port
+        self._is_tls, self._host, self._port, self._prefix = gateway_url(url)
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self._address = host if parts.port is None else f"{host}:{parts.port}"  # without a password
-        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._address = host if self._port is None else f"{host}:{self._port}"  # without a password
         self._headers = {"content-type": "application/json"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"

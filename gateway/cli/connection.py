@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.cli.chat import error_message
-from gateway.settings import SettingsError, gateway_url
+from gateway.gateway_url import gateway_url
+from gateway.settings import SettingsError
 
 
 class Connection:
@@ -16,11 +17,10 @@ class Connection:
 
     def __init__(self, url: str, api_key: str, timeout_s: float) -> None:
         """`url` is the gateway's, with or without /v1. Raises SettingsError when it is invalid."""
-        parts = gateway_url(url)
-        assert parts.hostname is not None
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=timeout_s)
-        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        address = gateway_url(url)
+        kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
+        self._connection = kind(address.host, address.port, timeout=timeout_s)
+        self._prefix = address.prefix
         self._headers = {"content-type": "application/json"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"

@@ -14,7 +14,8 @@ def add_gateway_flags(parser: argparse.ArgumentParser) -> None:
 def gateway_of(options: argparse.Namespace) -> tuple[str, str]:
     """The URL and the key, "" for none. Raises SettingsError."""
     from gateway import settings  # here: slow to import
+    from gateway.gateway_url import gateway_url
 
     url = options.url or settings.default_url()
-    settings.gateway_url(url)
+    gateway_url(url)
     return url, settings.client_key(options.api_key)

@@ -7,7 +7,7 @@ import asyncio
 from gateway.answer import Embedded, Generated, Relayed, close_answer
 from gateway.endpoints.send_answer import send_generated, send_relayed, send_whole
 from gateway.endpoints.spec import EndpointParts, EndpointSpec, new_exchange
-from gateway.errors import to_api_error
+from gateway.errors import ServerError, to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.translation import Translation
 from gateway.providers.upstream.generated import in_deltas
@@ -81,11 +81,13 @@ async def _send(
             exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(ignored)
     if isinstance(answer, Generated):
         shape = spec.shape if translation is None else translation.shape
-        assert shape is not None
+        if shape is None:
+            raise ServerError(f"The endpoint {spec.name!r} has no shape for an answer of text.")
         finish = translation.finish if translation is not None else None
         await send_generated(exchange, answer, shape(exchange, answer), call, finish)
     elif isinstance(answer, Embedded):
-        assert spec.encode is not None
+        if spec.encode is None:
+            raise ServerError(f"The endpoint {spec.name!r} has no encoding for an answer of vectors.")
         await send_whole(exchange, spec.encode(exchange, answer), call)
     elif answer is not None:
         await send_relayed(exchange, answer, call)

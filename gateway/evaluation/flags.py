@@ -16,6 +16,7 @@ from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
 from gateway.evaluation.own.graders import GRADERS
 from gateway.evaluation.own.rows import OwnData, read_data
 from gateway.evaluation.price import TokenPrice
+from gateway.gateway_url import gateway_url
 from gateway.settings import SettingsError
 
 DEFAULT_LIMIT = 20
@@ -179,7 +180,7 @@ def _base_url(text: str) -> str:
     """Add /v1 to a URL without a path."""
     if not _URL.fullmatch(text):
         raise SettingsError(f"--url {text!r} must have the form http://HOST:PORT/v1 or https://HOST/v1")
-    settings.gateway_url(text)
+    gateway_url(text)
     text = text.rstrip("/")
     return text if urlsplit(text).path else f"{text}/v1"
 

@@ -16,6 +16,7 @@ from gateway.processes.managed_process import Command
 from gateway.processes.messages import Version
 from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
+from policies.upstream import UpstreamModel
 
 
 class RestartableConfig:
@@ -39,11 +40,12 @@ class RestartableConfig:
 
 def backend_config(name: str, policies: Policies, settings: Settings) -> RestartableConfig:
     """The configuration of `name`'s process. Raises CheckpointError when the checkpoint does not exist."""
-    entry = policies.models[name]
-    if entry.engine is not None:
-        return RestartableConfig(_engine_config(name, entry.engine, settings))
-    assert entry.encoder is not None
-    return RestartableConfig(_encoder_config(name, entry.encoder))
+    section = policies.models[name].section
+    if isinstance(section, UpstreamModel):
+        raise ValueError(f"the model {name!r} is an upstream: it has no process here")
+    if isinstance(section, EncoderModel):
+        return RestartableConfig(_encoder_config(name, section))
+    return RestartableConfig(_engine_config(name, section, settings))
 
 
 def backend_command(config: RestartableConfig, policies: Policies, listen_fd: int) -> Command:

@@ -17,7 +17,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from gateway.auth import InternalCaller
-from gateway.batches.in_process import post
+from gateway.batches.in_process import not_started, post
 from gateway.errors import (
     ApiError,
     NotFound,
@@ -111,7 +111,7 @@ class BackgroundResponses:
     """The background responses of one worker."""
 
     def __init__(self) -> None:
-        self.app: ASGIApp | None = None  # answers the requests; set before the first
+        self.app: ASGIApp = not_started  # answers the requests; set before the first
         self.runs: dict[str, Run] = {}  # by the response's id
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._renewing: asyncio.Task[None] | None = None
@@ -195,7 +195,6 @@ class BackgroundResponses:
 
     async def _ask(self, run: Run, headers: list[tuple[bytes, bytes]]) -> None:
         """Answer the request."""
-        assert self.app is not None
         more = {RESPONSE_ID: run.shape.response_id, "headers": headers}
         caller = InternalCaller(run.tenant, is_admitted=True)
         reply = await post(self.app, "/v1/responses", run.body, caller, more, run.feed)

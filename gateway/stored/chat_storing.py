@@ -52,12 +52,12 @@ class ChatStoring(Translation):
     """One chat; without `store: true` it does nothing."""
 
     is_needed = False
+    _shape: StoringShape  # set by `shape`
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._tenant = ""
         self._messages = b""
-        self._shape: StoringShape | None = None
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """The body without `store`. Raises InvalidRequest where the policies store nothing."""
@@ -82,7 +82,6 @@ class ChatStoring(Translation):
 
     async def finish(self) -> None:
         """Store the completion. Raises Unavailable."""
-        assert self._shape is not None
         completion = {"metadata": {}, **msgspec.json.decode(self._shape.body)}
         items = msgspec.json.decode(self._messages)
         stored = StoredObject(encode(completion))

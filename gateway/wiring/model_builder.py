@@ -90,8 +90,11 @@ class ModelBuilder:
     def forwarder(self, name: str) -> Forwarder:
         """What passes requests to the upstream `name` as they are. Raises SettingsError."""
         if name not in self._forwarders:
-            upstream = self._policies.models[name].upstream
-            assert upstream is not None
+            upstream = self._policies.models[name].section
+            if not isinstance(upstream, UpstreamModel):
+                raise ValueError(
+                    f"the model {name!r} is no upstream: no request can be passed to it as it is"
+                )
             key, proxy = self._settings.upstream_api_keys.get(name), self._settings.upstream_proxies.get(name)
             self._forwarders[name] = Forwarder(name, upstream, key, proxy or "")
             self.resources.append(self._forwarders[name])
@@ -162,12 +165,12 @@ class ModelBuilder:
         if given is not None:
             engine = given if isinstance(given, EngineProvider) else None
             return ServedModel(name, entry.kind, given, self._limits, engine=engine)
-        if entry.upstream is not None:
-            return self._upstream(name, entry.upstream)
-        if entry.engine is not None:
-            return self._engine(name, entry.engine)
-        assert entry.encoder is not None
-        return self._encoder(name, entry.encoder)
+        section = entry.section
+        if isinstance(section, UpstreamModel):
+            return self._upstream(name, section)
+        if isinstance(section, EngineModel):
+            return self._engine(name, section)
+        return self._encoder(name, section)
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
         api = open_api(name, upstream.api)
@@ -226,8 +229,7 @@ class ModelBuilder:
 
         Vectors of different encoders cannot be compared: those of one's own have entries of their own.
         """
-        section = entry.engine or entry.upstream or entry.encoder
-        digest = hashlib.sha256(msgspec.json.encode(section, order="deterministic"))
+        digest = hashlib.sha256(msgspec.json.encode(entry.section, order="deterministic"))
         if self._policies.compares_questions and self._fit.identity is not None and not self._fit.is_builtin:
             digest.update(self._fit.identity.digest.encode())
         return digest.hexdigest()

@@ -35,6 +35,9 @@ THREAD_FROM_ITEMS = 100
 class ResponsesTranslation(Translation):
     """One call of /v1/responses."""
 
+    _read: ReadRequest  # set by `to_chat`
+    _shape: ResponseShape  # set by `shape`
+
     def __init__(self, call: HttpCall, store: ObjectStore, *, drops_hosted: bool = False) -> None:
         """`drops_hosted`: see `read_request`."""
         self._drops_hosted = drops_hosted
@@ -44,8 +47,7 @@ class ResponsesTranslation(Translation):
         self._tenant = ""
         self._earlier: list[dict[str, Any]] = []
         self._items: list[dict[str, Any]] = []
-        self._read: ReadRequest | None = None
-        self._shape: ResponseShape | None = None
+        self._truncates = False
 
     async def to_chat(self, body: dict[str, Any], principal: Principal) -> dict[str, Any]:
         """The chat that answers the request. Raises NotFound for an unknown `previous_response_id`."""
@@ -55,6 +57,7 @@ class ResponsesTranslation(Translation):
         if read.is_stored and not self._store.is_enabled:
             read = replace(read, request=msgspec.structs.replace(read.request, store=False))
         self._read, self._tenant = read, principal.tenant
+        self._truncates = read.request.truncation == "auto"
         self._earlier, self._items, chat = await chat_of(read, self._store, principal)
         self.ignored_fields, self.names = read.ignored_fields, CHAT_NAMES
         self._call.error_format = RenamedErrors(self._call.error_format, CHAT_NAMES)
@@ -62,11 +65,10 @@ class ResponsesTranslation(Translation):
 
     def truncates(self) -> bool:
         """Whether the request's `truncation` is "auto". Known after `to_chat`."""
-        return self._read is not None and self._read.request.truncation == "auto"
+        return self._truncates
 
     def shape(self, exchange: Exchange, answer: Generated) -> ResponseShape:
         """Encodes the answer as a response."""
-        assert self._read is not None
         self._shape = ResponseShape(
             self._read,
             exchange.chosen_model.name,
@@ -78,7 +80,6 @@ class ResponsesTranslation(Translation):
 
     async def finish(self) -> None:
         """Store the response, unless the request or the policies say otherwise. Raises Unavailable."""
-        assert self._read is not None and self._shape is not None
         keep = named_by(self._read)
         if self._response_id:
             await self._store.change("response", self._response_id, self._tenant, self._complete)
@@ -95,7 +96,6 @@ class ResponsesTranslation(Translation):
 
     def _complete(self, stored: StoredObject) -> StoredObject:
         """Ends its lease, unless it has been cancelled."""
-        assert self._shape is not None
         return (
             replace(stored, record=encode(self._shape.response), leased_until_s=0.0)
             if stored.leased_until_s

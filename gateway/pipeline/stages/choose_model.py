@@ -160,8 +160,7 @@ class ChooseModel(Stage):
             return self._selection.best_of(exchange, action.best_of)
         if action.cascade is not None:
             return await self._selection.cascade(exchange, action.cascade)
-        assert action.model is not None
-        return Selected([action.model])
+        return Selected(action.targets())  # the one `model`
 
 
 def pick(weights: Mapping[str, float], draw: float) -> str:
