@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from policies.names import EnvironmentName, FilePath, Name
+from policies.plugins import Names, known_names
 from policies.tenants import TenantName
+
+CHECKS: Mapping[str, str] = {
+    "known_attacks": "attacks on the prompt by their patterns, without an encoder; `kinds`",
+    "personal_data": "personal data and secrets, found and not masked; `kinds`",
+}
+"""The built-in names of `check`, which packages add to, and what each is."""
 
 PatternKind = Literal[
     "private_key",
@@ -225,6 +233,32 @@ class HookRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = False
 
 
+class CheckRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A check by its name: a built-in one, or an installed package's. It gets text after masking."""
+
+    check: Annotated[
+        str,
+        known_names(
+            Names("penstock.checks", tuple(CHECKS)),
+            f"Which one: {', '.join(f'`{name}` ({about})' for name, about in CHECKS.items())}.",
+        ),
+    ]
+    options: Annotated[
+        dict[str, Any], Meta(description="As the check defines them; `penstock check` names a slip.")
+    ] = {}
+    action: BlockAction = "block"
+    timeout_ms: Annotated[TimeoutMs, Meta(description="For all texts of a request, or of an answer.")] = 500
+    on_failure: Annotated[
+        FailureAction, Meta(description="When it fails, or takes longer; counted in metrics.")
+    ] = "block"
+    segments: Segments = msgspec.field(default_factory=lambda: ["user", "tool"])
+    requests: bool = True
+    answers: Annotated[
+        bool,
+        Meta(description="Also whole answers and tool calls: a stream is held back to the end of each."),
+    ] = False
+
+
 class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Checks that belong together."""
 
@@ -235,6 +269,7 @@ class GuardrailProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topics: Annotated[dict[Name, TopicRules], Meta(description="By a name that verdicts show.")] = {}
     groundedness: GroundednessRules | None = None
     hooks: Annotated[dict[Name, HookRules], Meta(description="By a name that verdicts show.")] = {}
+    checks: Annotated[dict[Name, CheckRules], Meta(description="By a name that verdicts show.")] = {}
     max_chars: Annotated[
         int,
         Meta(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
+
 from backend.classifiers.weights import WeightsError
 from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
 from backend.encoder.language import LANGUAGES
@@ -25,6 +27,7 @@ from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.routing.probe_result import failures
 from gateway.settings import SettingsError
+from guardrails.checks.check import CHECK_ERRORS, open_check
 from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.scan.pattern_prefix import UnsupportedPattern
@@ -84,7 +87,12 @@ def load_checked(folder: Path) -> Loaded:
         for problem in _problems(name, entry, loaded.places)
     ]
     problems += extra_problems(loaded)
-    problems += [*_broken_estimates(loaded), *_broken_patterns(loaded), *encoder_problems(loaded)]
+    problems += [
+        *_broken_estimates(loaded),
+        *_broken_patterns(loaded),
+        *_broken_checks(loaded),
+        *encoder_problems(loaded),
+    ]
     if not problems:
         problems += asyncio.run(_failed_probes(loaded))
     if problems:
@@ -127,6 +135,17 @@ def _broken_patterns(loaded: Loaded) -> Iterator[Problem]:
             except UnsupportedPattern as error:
                 key = ("guardrails", "profiles", name, "patterns", pattern, "regex")
                 yield Problem(_place(loaded, key), f"{'.'.join(key)} cannot be used: {error}")
+
+
+def _broken_checks(loaded: Loaded) -> Iterator[Problem]:
+    for name, profile in loaded.policies.guardrails.profiles.items():
+        for own, rules in profile.checks.items():
+            try:
+                open_check(rules)
+            except CHECK_ERRORS as error:
+                part = "options" if isinstance(error, msgspec.ValidationError) else "check"
+                key = ("guardrails", "profiles", name, "checks", own, part)
+                yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
 
 
 def _place(loaded: Loaded, key: KeyPath) -> Place:

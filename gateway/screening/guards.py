@@ -12,10 +12,12 @@ from backend.encoder.language import language_of
 from gateway.screening.hooks import HttpHook
 from gateway.screening.threads import FairThreads
 from gateway.settings import SettingsError
+from guardrails.checks.check import CHECK_ERRORS, open_check
 from guardrails.checks.classifier import load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.scan.pattern_prefix import UnsupportedPattern
 from guardrails.screen.guard import EmbedTexts, Guard, no_vectors
+from guardrails.screen.named_check import NamedCheck
 from policies.guardrails import GuardrailProfile, GuardrailsSection
 
 
@@ -27,6 +29,16 @@ def _check_patterns(name: str, profile: GuardrailProfile) -> None:
         except UnsupportedPattern as error:
             where = f"guardrails.profiles.{name}.patterns.{pattern}.regex"
             raise SettingsError(f"{where} cannot be used: {error}") from None
+
+
+def _named_checks(name: str, profile: GuardrailProfile) -> dict[str, NamedCheck]:
+    found = {}
+    for own, rules in profile.checks.items():
+        try:
+            found[own] = NamedCheck(own, rules, open_check(rules))
+        except CHECK_ERRORS as error:
+            raise SettingsError(f"guardrails.profiles.{name}.checks.{own}: {error}") from None
+    return found
 
 
 class Guards:
@@ -43,7 +55,7 @@ class Guards:
     ) -> None:
         """`api_keys`: of hooks, by `guardrails.PROFILE.HOOK`; `threads`: for long texts.
 
-        Raises SettingsError for broken patterns, WeightsError for a broken classifier.
+        Raises SettingsError for broken patterns and checks, WeightsError for a broken classifier.
         """
         self._by_name: dict[str, Guard] = {}
         path = None if section.classifier is None else Path(section.classifier)
@@ -59,7 +71,9 @@ class Guards:
                 if asks_hooks
             }
             self.hooks += hooks.values()
-            self._by_name[name] = Guard(profile, embed, hooks, classifier, threads=threads)
+            self._by_name[name] = Guard(
+                profile, embed, hooks, classifier, threads=threads, checks=_named_checks(name, profile)
+            )
 
     async def start(self) -> None:
         """Load what would make the first request wait."""

@@ -9,11 +9,10 @@ from typing import Any
 import httpx2
 import msgspec
 
-from guardrails.screen.hooks import Direction, HookFailed, HookVerdict
+from guardrails.screen.hooks import Direction, HookFailed, HookVerdict, identifier
 from policies.guardrails import HookRules, Segment
 
 MAX_ANSWER_BYTES = 1 << 20
-MAX_REASON_CHARS = 64
 MAX_INPUTS = 32
 """Inputs of one question in the form of moderations: services refuse long conversations as a whole."""
 
@@ -89,17 +88,11 @@ class HttpHook:
     def _verdict(self, body: bytes, num_texts: int) -> HookVerdict:
         if self.rules.format == "penstock":
             found = msgspec.json.decode(body, type=_Penstock)
-            return HookVerdict(found.flagged, _identifier(found.reason))
+            return HookVerdict(found.flagged, identifier(found.reason))
         results = msgspec.json.decode(body, type=_Moderations).results
         if len(results) != num_texts:
             raise HookFailed(f"{len(results)} results for {num_texts} texts")
         categories = {name for result in results for name, holds in result.categories.items() if holds}
         return HookVerdict(
-            any(result.flagged for result in results), _identifier("+".join(sorted(categories)))
+            any(result.flagged for result in results), identifier("+".join(sorted(categories)))
         )
-
-
-def _identifier(text: str) -> str:
-    """A short label: a service that answers with text of the request must not get it into traces."""
-    short = text[:MAX_REASON_CHARS]
-    return short if short and all(char.isalnum() or char in "-_./+" for char in short) else ""

@@ -25,7 +25,8 @@ CACHE_GUARDS: Final = (
 """Why a question is not compared by meaning, and why a near one is not served: see cache/verify/guards.py."""
 CACHE_VERDICTS: Final = ("right", "wrong", "unsure")
 GUARDRAIL_CHECKS: Final = (
-    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread",
+    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "check", "encoder",
+    "unread",
 )  # fmt: skip
 GUARDRAIL_OUTCOMES: Final = ("flagged", "changed", "blocked", "failed_open", "failed_closed")
 """The last two: the check itself could not be made, and the policy let the text pass, or not."""

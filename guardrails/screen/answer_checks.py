@@ -73,8 +73,8 @@ class AnswerChecks:
             yield sentence
 
     async def ask_hooks(self, text: str) -> None:
-        """The operator's own checks of a whole text, without what the request has masked."""
-        if any(hook.applies("answer") for hook in self._screening.guard.hooks.values()):
+        """Hooks and named checks of a whole text, without what the request has masked."""
+        if any(each.applies("answer") for each in self._screening.guard.asked):
             await self._screening.ask_hooks("answer", [("assistant", self._screening.masked(text))])
 
     async def judge_call(self, arguments: str) -> None:
@@ -141,8 +141,8 @@ def _holds(screening: Screening) -> Holds:
     profile = screening.profile
     if profile.dry_run:
         return "nothing"
-    hooks = (hook.rules for hook in screening.guard.hooks.values() if hook.rules.answers)
-    if any("block" in (rules.action, rules.on_failure) for rules in hooks):
+    asked = (each.rules for each in screening.guard.asked if each.rules.answers)
+    if any("block" in (rules.action, rules.on_failure) for rules in asked):
         return "answer"
     rules = [*needs_sentences(profile), *([profile.groundedness] if profile.groundedness else [])]
     return "sentence" if any(each.action == "block" for each in rules) else "nothing"
@@ -156,7 +156,7 @@ def checks_answers(screening: Screening) -> bool:
         or profile.groundedness is not None
         or needs_sentences(profile)
         or any(rules.answers for rules in profile.patterns.values())
-        or any(rules.answers for rules in profile.hooks.values())
+        or any(each.rules.answers for each in screening.guard.asked)
     )
 
 

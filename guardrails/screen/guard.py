@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy import float32
@@ -13,6 +14,7 @@ from guardrails.checks.classifier import Classifier
 from guardrails.checks.topics import Topic
 from guardrails.screen.hooks import Hook
 from guardrails.screen.known import KnownTexts
+from guardrails.screen.named_check import NamedCheck
 from guardrails.screen.threads import ThreadPool
 from guardrails.screen.verdicts import Judgement
 from policies.guardrails import GuardrailProfile
@@ -45,18 +47,25 @@ class Guard:
         classifier: Classifier | None = None,
         *,
         threads: ThreadPool,
+        checks: Mapping[str, NamedCheck] = MappingProxyType({}),
     ) -> None:
-        """`hooks`: by the names that the profile gives them; `classifier`: other weights than the shipped.
+        """`hooks`, `checks`: by the profile's names; `classifier`: other weights than the shipped.
 
         `threads`: for long texts.
         """
         self.profile = profile
         self.classifier = classifier
         self.hooks = dict(hooks)
+        self.checks = dict(checks)
         self.threads = threads
         self.known: KnownTexts[Judgement] = KnownTexts()
         self._embed = embed
         self._topics: dict[str, Topic] | None = None
+
+    @property
+    def asked(self) -> list[Hook | NamedCheck]:
+        """What looks at whole texts, for the operator: hooks and named checks."""
+        return [*self.hooks.values(), *self.checks.values()]
 
     async def vectors(self, texts: Sequence[str], turn: asyncio.Semaphore | None = None) -> Vectors:
         """(texts, dimensions). Raises EncoderFailed.

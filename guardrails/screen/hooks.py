@@ -23,6 +23,15 @@ class HookVerdict:
     reason: str = ""
 
 
+MAX_REASON_CHARS = 64
+
+
+def identifier(text: str) -> str:
+    """A short label; "" for other text: no words of a request may get into traces by way of an answer."""
+    short = text[:MAX_REASON_CHARS]
+    return short if short and all(char.isalnum() or char in "-_./+" for char in short) else ""
+
+
 class Hook(Protocol):
     """One hook of a profile."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol
 
 from guardrails.checks.patterns import LinearRule, words_rule
@@ -13,13 +13,21 @@ from guardrails.masking import Masking
 from guardrails.scan.chain import ScannerChain
 from guardrails.scan.scanner import Blocked, Replacer, Scanner, scan
 from guardrails.screen.guard import EncoderFailed, Guard, Vectors
-from guardrails.screen.hooks import Direction, Hook, HookFailed
+from guardrails.screen.hooks import Direction, Hook, HookFailed, HookVerdict
 from guardrails.screen.judge import failure_action, find_attacks, judge_request, read_texts
+from guardrails.screen.named_check import NamedCheck
 from guardrails.screen.segments import changed_body, texts, wants_json
 from guardrails.screen.threads import is_long
 from guardrails.screen.verdicts import Check, Judged, OnVerdict, Outcome, Unreadable, Verdicts
 from guardrails.text.json_text import InJson
-from policies.guardrails import FailureAction, GuardrailProfile, PatternRules, Segment
+from policies.guardrails import (
+    CheckRules,
+    FailureAction,
+    GuardrailProfile,
+    HookRules,
+    PatternRules,
+    Segment,
+)
 
 
 class CheckFailed(Exception):
@@ -107,9 +115,16 @@ class Screening:
             raise CheckFailed(kind)
 
     async def ask_hooks(self, direction: Direction, found: Sequence[tuple[Segment, str]]) -> None:
-        """Ask the operator's own checks at the same time. Raises Blocked or CheckFailed."""
-        hooks = {name: hook for name, hook in self.guard.hooks.items() if hook.applies(direction)}
-        await asyncio.gather(*(self._ask(name, hook, direction, found) for name, hook in hooks.items()))
+        """Ask hooks and named checks at the same time. Raises Blocked or CheckFailed."""
+        hooks, checks = self.guard.hooks.items(), self.guard.checks.items()
+        await asyncio.gather(
+            *(self._ask(name, hook, direction, found) for name, hook in hooks if hook.applies(direction)),
+            *(
+                self._check(name, check, direction, found)
+                for name, check in checks
+                if check.applies(direction)
+            ),
+        )
 
     def answer_scanner(self, *, in_json: bool = False) -> ScannerChain:
         """For one text of an answer: patterns on what the model wrote, then masked values come back.
@@ -157,16 +172,27 @@ class Screening:
     async def _ask(
         self, name: str, hook: Hook, direction: Direction, found: Sequence[tuple[Segment, str]]
     ) -> None:
-        chosen = [each for each in found if direction == "answer" or each[0] in hook.rules.segments]
-        if not chosen:
-            return
+        chosen = _chosen(hook.rules, direction, found)
+        if chosen:
+            await self._follow("hook", name, hook.rules, hook.check(direction, chosen))
+
+    async def _check(
+        self, name: str, check: NamedCheck, direction: Direction, found: Sequence[tuple[Segment, str]]
+    ) -> None:
+        chosen = _chosen(check.rules, direction, found)
+        if chosen:
+            await self._follow("check", name, check.rules, check.check(chosen, self.threads))
+
+    async def _follow(
+        self, label: Check, name: str, rules: HookRules | CheckRules, verdict: Awaitable[HookVerdict]
+    ) -> None:
         try:
-            verdict = await hook.check(direction, chosen)
+            found = await verdict
         except HookFailed:
-            self.fail("hook", name, hook.rules.on_failure)
+            self.fail(label, name, rules.on_failure)
             return
-        if verdict.flagged:
-            self.act("hook", f"{name}/{verdict.reason}" if verdict.reason else name, hook.rules)
+        if found.flagged:
+            self.act(label, f"{name}/{found.reason}" if found.reason else name, rules)
 
     def _change(self, segment: Segment, text: str, *, in_json: bool = False) -> str:
         kind = f"{segment} json" if in_json else segment
@@ -210,3 +236,10 @@ def checks_requests(profile: GuardrailProfile) -> bool:
     own = [each.requests for each in profile.patterns.values()]
     own += [each.requests for each in profile.hooks.values()]
     return any(each is not None for each in rules) or any(own)
+
+
+def _chosen(
+    rules: HookRules | CheckRules, direction: Direction, found: Sequence[tuple[Segment, str]]
+) -> list[tuple[Segment, str]]:
+    """The texts that a hook or a named check gets: of an answer all."""
+    return [each for each in found if direction == "answer" or each[0] in rules.segments]

@@ -10,7 +10,16 @@ from typing import Literal
 from policies.guardrails import HarmRules, InjectionRules, TopicRules, UnreadableAction
 
 Check = Literal[
-    "personal_data", "injection", "harm", "pattern", "topic", "groundedness", "hook", "encoder", "unread"
+    "personal_data",
+    "injection",
+    "harm",
+    "pattern",
+    "topic",
+    "groundedness",
+    "hook",
+    "check",
+    "encoder",
+    "unread",
 ]
 Outcome = Literal["flagged", "changed", "blocked", "failed_open", "failed_closed", "unreadable"]
 

@@ -101,6 +101,14 @@ def test_moderations_in_a_batch(client: openai.OpenAI) -> None:
     assert found["id-0"]["response"]["body"]["results"][0]["flagged"] is False
 
 
+def test_documents_are_ranked_in_a_batch(client: openai.OpenAI) -> None:
+    endpoint = "/v1/rerank"
+    asked = {"model": "all-minilm-l6-v2", "query": "a bird", "documents": ["A lorry.", "A sparrow."]}
+    created = create(client, requests(endpoint, [asked]), endpoint)
+    found = answers(client, ended(client, created).output_file_id)
+    assert [each["index"] for each in found["id-0"]["response"]["body"]["results"]] == [1, 0]
+
+
 def test_a_file_that_is_wrong_is_a_failed_batch(strict: openai.OpenAI) -> None:
     batch = ended(strict, create(strict, lines(["a"]) + b"\n{}\n"))
     assert batch.status == "failed" and batch.errors is not None and batch.errors.data is not None
