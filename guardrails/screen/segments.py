@@ -37,11 +37,10 @@ def changed_body(body: dict[str, Any], change: Change) -> dict[str, Any]:
         changed["documents"] = [document(each, change) for each in body["documents"]]
     if isinstance(body.get("messages"), list):
         changed["messages"] = [_message(each, change) for each in body["messages"]]
-    if isinstance(body.get("prediction"), dict):
-        prediction = body["prediction"]
-        changed["prediction"] = prediction | {
-            "content": _mapped(prediction.get("content"), "assistant", change)
-        }
+    prediction = body.get("prediction")
+    if isinstance(prediction, dict) and "content" in prediction:
+        text = _mapped(prediction["content"], "assistant", change)
+        changed["prediction"] = prediction | {"content": text}
     return body | changed
 
 
