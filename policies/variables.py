@@ -62,7 +62,9 @@ VARIABLES: dict[str, Variable] = {
     ),
     "time": Variable(cel.Type.TIMESTAMP, "now, as in `time.getHours('Europe/Berlin') < 8`"),
     "live.ready": Variable(
-        cel.Type.Map(cel.Type.STRING, cel.Type.BOOL), "whether a model answers, as in `live.ready['small']`"
+        cel.Type.Map(cel.Type.STRING, cel.Type.BOOL),
+        "whether a model answers, as in `live.ready['small']`; "
+        "an upstream does unless it is left out after failures",
     ),
     "live.queue": Variable(
         cel.Type.Map(cel.Type.STRING, cel.Type.INT),

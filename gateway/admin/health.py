@@ -44,11 +44,14 @@ class HealthEndpoint:
     async def ready(self, call: HttpCall) -> None:
         """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state.
 
+        An upstream's is information only: `phase` says why others answer for it.
+
         `stores`: what is wrong with the data folder, where something is.
         `failure` in a state: its process has failed several times in a row, why, and when it is tried again.
         """
-        states = {name: model.state() for name, model in self._models.models.items()}
-        is_ready = all(state.ready for state in states.values())
+        models = self._models.models
+        states = {name: model.state() for name, model in models.items()}
+        is_ready = all(state.ready for name, state in states.items() if models[name].kind != "upstream")
         body: dict[str, object] = {
             "status": "ready" if is_ready else "unavailable",
             "models": {name: _shown(state) for name, state in states.items()},

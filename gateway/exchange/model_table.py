@@ -43,7 +43,7 @@ class ModelState:
 
 
 def always_ready() -> ModelState:
-    """The state of an upstream: it is not probed."""
+    """The state of what has no process of ours, and of an upstream of which nothing bad is known."""
     return ModelState(ready=True, phase="ready", fraction=1.0)
 
 
@@ -69,6 +69,11 @@ class ServedModel:
     parent: str = ""  # an adapter's base model
     metrics_label: str = ""  # one of the policies' names; "": `name`
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it is an upstream that others should answer for, as it has failed."""
+        return self.kind == "upstream" and not self.state().ready
 
     def revision(self) -> str | None:
         """Identifies what answers, its weights and its policy; None while the engine is away."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from gateway.answer import Answer
 from gateway.errors import ApiError
 from gateway.fleet.budget import RetryBudget
+from gateway.fleet.health import Trouble
 from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_of, retry_after_s
+from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from policies.retries import Retry, RetryCause
 
@@ -44,10 +46,15 @@ class Patience:
 class Fleet:
     """What answers for one model of the policies."""
 
-    def __init__(self, provider: Provider, budget: RetryBudget, timing: Timing = Timing()) -> None:
-        self._provider = provider
+    def __init__(self, target: Target, budget: RetryBudget, timing: Timing = Timing()) -> None:
+        self._target = target
         self._budget = budget
         self._timing = timing
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why other models should be asked; None: this one may be."""
+        return self._target.health.trouble
 
     async def ask(self, ask: AskProvider, patience: Patience) -> Answer:
         """The answer, of which at most its beginning has arrived. Raises the ApiError of the last call."""
@@ -55,7 +62,7 @@ class Fleet:
         num_retries = 0
         while True:
             try:
-                return await ask(self._provider)
+                return await _call(self._target, ask)
             except ApiError as error:
                 cause = cause_of(error)
                 wait_s = self._wait_s(error, num_retries)
@@ -79,3 +86,16 @@ class Fleet:
             and wait_s < patience.left_s()
             and self._budget.try_take(rules.budget)
         )
+
+
+async def _call(target: Target, ask: AskProvider) -> Answer:
+    """The answer of one call, which the target follows to its end."""
+    call = target.begin()
+    try:
+        return call.follow(await ask(target.provider))
+    except ApiError as error:
+        call.fail(error)
+        raise
+    except BaseException:
+        call.abandon()
+        raise

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.fleet.budget import RetryBudget
+from gateway.fleet.health import Health, Trouble
 
 
 class FleetMemory:
-    """By model's name, so that a reload of the policies forgets nothing."""
+    """By name, so that a reload of the policies forgets nothing."""
 
     def __init__(self) -> None:
+        self.on_out: Callable[[str, Trouble], None] = lambda model, trouble: None
         self._budgets: dict[str, RetryBudget] = {}
+        self._healths: dict[tuple[str, str], Health] = {}
 
     def budget(self, model: str) -> RetryBudget:
         """The budget of a model's retries."""
         return self._budgets.setdefault(model, RetryBudget())
+
+    def health(self, model: str, place: str) -> Health:
+        """The health of a model's target; `place`: its URL and its key's name, which a reload may change."""
+        found = self._healths.get((model, place))
+        if found is None:
+            found = self._healths[model, place] = Health(repr(model))
+            found.on_out = lambda trouble: self.on_out(model, trouble)
+        return found

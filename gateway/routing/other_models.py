@@ -30,12 +30,13 @@ class OtherModels:
         failed = exchange.failed_models
         if kind is None or exchange.model is None or len(failed) + 1 >= self._max_attempts:
             return None
+        others: list[ServedModel] = []
         for name in fallback.after(kind):
             with contextlib.suppress(NotFound):  # an adapter that has been unloaded
                 found = self.resolve(exchange, name)
                 if found.name not in (*failed, exchange.model.name):
-                    return found
-        return None
+                    others.append(found)
+        return next((found for found in others if not found.is_out), others[0] if others else None)
 
     def try_replace_refusing(self, exchange: Exchange, error: ApiError) -> bool:
         """Whether another model is the exchange's now, as the guardrails of the first refused the request."""

@@ -39,6 +39,8 @@ GUARDRAIL_SERIES: Final = (
 ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
 """Variables `signals.…` of conditions that cannot be read while the encoder does not answer."""
 
+UPSTREAM_TROUBLES: Final = ("failing", "rate_limited", "key_refused")
+"""Why an upstream is not asked for a while: see gateway/fleet/health.py."""
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
 CALL_ERRORS: Final = (
     "InvalidRequest",
@@ -91,7 +93,8 @@ TOKENS_OFFSET: Final = CACHE_GUARDS_OFFSET + len(CACHE_GUARDS)
 ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 SIGNALS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
 RETRIES_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)
-GUARDRAILS_OFFSET: Final = RETRIES_OFFSET + len(RETRY_CAUSES)
+TROUBLES_OFFSET: Final = RETRIES_OFFSET + len(RETRY_CAUSES)
+GUARDRAILS_OFFSET: Final = TROUBLES_OFFSET + len(UPSTREAM_TROUBLES)
 
 DURATION: Final = Histogram(
     "penstock_request_duration_seconds",

@@ -94,6 +94,12 @@ class Metrics:
         at = instruments.VERDICTS_OFFSET + instruments.CACHE_VERDICTS.index(verdict)
         self._counters.values[start + at] += 1
 
+    def upstream_left_out(self, model: str, trouble: str) -> None:
+        """An upstream of `model` is not asked for a while. `trouble`: one of UPSTREAM_TROUBLES."""
+        start = self._starts.get(("chat", model), self._starts["chat", instruments.NO_MODEL])
+        at = instruments.TROUBLES_OFFSET + instruments.UPSTREAM_TROUBLES.index(trouble)
+        self._counters.values[start + at] += 1
+
     def fault(self, part: str, kind: str) -> None:
         """Something went wrong beside the requests: one of FAULTS. Call it in the event loop."""
         self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
@@ -293,6 +299,13 @@ _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
         "cause",
         RETRY_CAUSES,
         instruments.RETRIES_OFFSET,
+    ),
+    (
+        "penstock_upstream_ejections",
+        "How often an upstream was not asked for a while, by what was wrong.",
+        "trouble",
+        instruments.UPSTREAM_TROUBLES,
+        instruments.TROUBLES_OFFSET,
     ),
     (
         "penstock_signals_unavailable",

@@ -24,6 +24,7 @@ from gateway.encoder_fit import EncoderFit
 from gateway.exchange.model_table import ModelFailure, ModelState, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_texts_with, embed_with, no_meaning
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.target import Target
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
@@ -181,13 +182,17 @@ class ModelBuilder:
             self._settings.upstream_proxies.get(name, ""),
         )
         self.resources.append(provider)
+        memory = self._parts.fleet
+        health = memory.health(name, f"{upstream.base_url} {upstream.api_key_env}")
+        fleet = Fleet(Target(provider, health), memory.budget(name))
         # The provider itself enforces the limits on connecting, the first token and idling.
         return ServedModel(
             name,
             "upstream",
             provider,
             TimeLimits(None, None, upstream.total_timeout_s),
-            fleet=Fleet(provider, self._parts.fleet.budget(name)),
+            lambda: ModelState(fleet.trouble is None, phase=fleet.trouble or "ready", fraction=1.0),
+            fleet=fleet,
             upstream_api=api.span_name,
         )
 

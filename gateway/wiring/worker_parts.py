@@ -152,6 +152,8 @@ def build_parts(
     )
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
+    fleet = FleetMemory()
+    fleet.on_out = metrics.upstream_left_out
     routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
     return WorkerParts(
         tracing,
@@ -162,6 +164,7 @@ def build_parts(
         worker,
         decisions=decisions,
         routing=routing,
+        fleet=fleet,
         data_dir=settings.data_dir,
     )
 

@@ -54,6 +54,13 @@ def gateway(
     fallbacks = {name: {"model": name, "fallback": {"any": ["sound"]}} for name in [*names, *refusing]}
     routes = {f"r-{name}": route for name, route in fallbacks.items()}
     routes["r-off"] = {"model": "off", "retry": {"attempts": 0}}
+    candidates = {"dead": {"quality": 0.5}, "sound": {"quality": 0.5}}
+    models |= {"dead": {"upstream": {"base_url": "http://127.0.0.1:9/v1"}}}
+    routes["fastest"] = {
+        "choose": {"strategy": "fastest", "candidates": candidates},
+        "fallback": {"any": ["dead", "sound"]},
+    }
+    routes["ready"] = {"model": "dead", "rules": [{"when": "!live.ready['dead']", "model": "sound"}]}
     folder = tmp_path_factory.mktemp("policies")
     document = {"models": models, "routes": routes, "routing": {"expose": True}}
     (folder / "all.yaml").write_text(json.dumps(document))
@@ -124,3 +131,22 @@ def test_retries_are_counted(gateway: Server) -> None:
     ask(gateway, "counted", "fault 503 1", "whole")
     assert gateway.metric("penstock_upstream_retries_total", model="counted", cause="unavailable") == 1
     assert gateway.metric("penstock_upstream_retries_total", model="counted") == 1
+
+
+def test_choices_pass_over_a_dead_upstream(gateway: Server) -> None:
+    responses = [ask(gateway, "fastest", "hi", "whole") for _ in range(100)]
+    assert all(map(is_answered, responses))
+    assert sum(response.headers["x-penstock-attempts"] != "1" for response in responses) <= 5
+    assert ask(gateway, "ready", "hi", "whole").headers["x-penstock-model"] == "sound"
+    ready = httpx.get(f"{gateway.root_url}/health/ready")
+    assert ready.status_code == 200  # other models, and other gateways, can do nothing about it
+    states = ready.json()["models"]
+    assert (states["dead"]["ready"], states["dead"]["phase"]) == (False, "failing")
+    assert (states["sound"]["ready"], states["sound"]["phase"]) == (True, "ready")
+    assert gateway.metric("penstock_upstream_ejections_total", model="dead", trouble="failing") >= 1
+
+
+def test_a_refused_key_is_an_error_in_the_log(gateway: Server) -> None:
+    ask(gateway, "all-403-whole", "fault 403 99", "whole")
+    lines = [line for line in gateway.log.splitlines() if "'all-403-whole' refuses" in line]
+    assert lines and all(" ERROR " in line for line in lines)

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
-from gateway.errors import ApiError, Forbidden, RateLimited
+from gateway.errors import ApiError, Forbidden, NotFound, RateLimited
 from gateway.exchange.exchange import Escalation, Exchange, Routed, Stage
 from gateway.exchange.model_table import ModelTable
 from gateway.requests.types import ChatRequest
@@ -152,8 +152,7 @@ class ChooseModel(Stage):
         if action is None:
             return Selected([exchange.request.model])
         if action.split is not None:
-            name = pick(action.split.models, draw(exchange, choice, action.split))
-            return Selected([name], f"split by {action.split.sticky}")
+            return self._split(action.split, draw(exchange, choice, action.split))
         if action.choose is not None:
             return await self._selection.choose(exchange, choice.place)
         if action.best_of is not None:
@@ -161,6 +160,22 @@ class ChooseModel(Stage):
         if action.cascade is not None:
             return await self._selection.cascade(exchange, action.cascade)
         return Selected(action.targets())  # the one `model`
+
+    def _split(self, split: Split, at: float) -> Selected:
+        """The model at `at`, from 0 to below 1. One that is out is replaced; all others keep their users."""
+        name = pick(split.models, at)
+        if not self._is_out(name):
+            return Selected([name], f"split by {split.sticky}")
+        left = {each: weight for each, weight in split.models.items() if not self._is_out(each)}
+        # Its users are neighbours: a large multiple spreads them over those that are left.
+        other = pick(left or split.models, at * 1009 % 1.0)
+        return Selected([other], f"split by {split.sticky}, {name} is out")
+
+    def _is_out(self, name: str) -> bool:
+        try:
+            return self._models.resolve(name).is_out
+        except NotFound:  # an adapter that has been unloaded
+            return False
 
 
 def pick(weights: Mapping[str, float], draw: float) -> str:

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from gateway.fleet.budget import ALWAYS_PER_S, RetryBudget
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.gateway.fleet.clock import Clock
 
 
 def test_an_upstream_that_fails_always_gets_a_tenth_more_calls() -> None:

@@ -11,6 +11,8 @@ from gateway.answer import Answer, Embedded, Usage
 from gateway.errors import ApiError, RateLimited, Unavailable, UpstreamFailed
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.fleet import Fleet, Patience, Timing
+from gateway.fleet.health import Health
+from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from gateway.providers.fake import FakeProvider
 from policies.retries import DEFAULT_RETRY, Retry
@@ -41,7 +43,7 @@ async def asked(errors: Sequence[ApiError], retry: Retry = DEFAULT_RETRY, *, lef
     """What happened; it fails with the error that is left."""
     found = Asked(list(errors))
     timing = Timing(found.sleep, lambda: 1_700_000_000.0, lambda: 1.0)
-    fleet = Fleet(FakeProvider(), RetryBudget(lambda: 0.0), timing)
+    fleet = Fleet(Target(FakeProvider(), Health("m")), RetryBudget(lambda: 0.0), timing)
     assert await fleet.ask(found.ask, Patience(retry, lambda: left_s, found.causes.append)) is ANSWER
     return found
 
@@ -82,7 +84,7 @@ async def test_the_rules_say_how_often_and_after_what() -> None:
 
 
 async def test_the_budget_is_shared_by_requests() -> None:
-    fleet = Fleet(FakeProvider(), RetryBudget(lambda: 0.0), Timing(Asked([]).sleep))
+    fleet = Fleet(Target(FakeProvider(), Health("m")), RetryBudget(lambda: 0.0), Timing(Asked([]).sleep))
     calls = 0
     for _ in range(100):
         found = Asked([Unavailable("x")] * 9)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.errors import InvalidRequest, TimedOut
 from gateway.exchange.exchange import Exchange
-from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.providers.fake import FakeProvider
 from gateway.routing.other_models import OtherModels
 from gateway.web.deadlines import TimeLimits
@@ -37,3 +39,13 @@ async def test_another_model_takes_over_what_guardrails_refuse() -> None:
     assert exchange.model is TABLE.resolve("b") and exchange.failed_models == ["a"]
     assert exchange.reason == ", a: refused"
     assert not others.try_replace_refusing(exchange, REFUSED)
+
+
+async def test_upstreams_that_are_out_come_last() -> None:
+    state = ModelState(ready=False)
+    out = ServedModel("b", "upstream", FakeProvider(), TimeLimits(None, None, 60), lambda: state)
+    table = ModelTable([TABLE.resolve("a"), out, replace(TABLE.resolve("b"), name="c")], {})
+    exchange = answered_by_a(Fallback(any=["b", "c"]))
+    found = OtherModels(table, 3).after(exchange, Fallback(any=["b", "c"]), "timeout")
+    assert found is not None and found.name == "c"
+    assert OtherModels(table, 3).after(exchange, Fallback(any=["b"]), "timeout") is out

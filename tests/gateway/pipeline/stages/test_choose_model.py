@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import ApiError, NotFound
 from gateway.exchange.exchange import Exchange
-from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel, pick
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
@@ -119,3 +120,31 @@ def test_something_is_always_picked(weights: dict[str, float], draw: float) -> N
 
 def test_an_action_names_its_destination() -> None:
     assert Action(model="a").destination == "model" and Action(system="x").destination == ""
+
+
+async def test_a_split_passes_over_upstreams_that_are_out() -> None:
+    out: set[str] = set()
+
+    def state_of(name: str) -> Callable[[], ModelState]:
+        return lambda: ModelState(ready=name not in out)
+
+    table = ModelTable(
+        [ServedModel(name, "upstream", FakeProvider(), LIMITS, state_of(name)) for name in "abc"], {}
+    )
+    stage = ChooseModel(table, policies(split=Split(models={"a": 2, "b": 1, "c": 1})))
+
+    async def models_of() -> list[str]:
+        exchanges = [exchange_with({**CHAT, "user": f"u{number}"}) for number in range(200)]
+        for exchange in exchanges:
+            await ReadRequest().enter(exchange)
+            await stage.enter(exchange)
+        return [name_of(exchange) for exchange in exchanges]
+
+    before = await models_of()
+    out.add("a")
+    after = await models_of()
+    counts = Counter(after)
+    assert counts["a"] == 0 and min(counts["b"], counts["c"]) > 60
+    assert all(now == then for then, now in zip(before, after, strict=True) if then != "a")
+    out |= {"b", "c"}
+    assert Counter(await models_of())["a"] > 60  # nothing else is left

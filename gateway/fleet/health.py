@@ -1,0 +1,124 @@
+"""Whether a target should be asked: it is left out for a while after failures, then one call probes it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from gateway.errors import ApiError
+from gateway.fleet.retries import cause_of, retry_after_s
+from gateway.fleet.window import Window
+
+logger = logging.getLogger(__name__)
+
+Trouble = Literal["failing", "rate_limited", "key_refused"]
+TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+
+MAX_FAILURES_IN_ROW = 5
+WINDOW_S = 10
+MIN_CALLS = 20
+MAX_FAILED_SHARE = 0.5
+FIRST_PAUSE_S = 5.0
+MAX_PAUSE_S = 300.0
+RATE_LIMITED_PAUSE_S = 10.0
+"""After a 429 without a `retry-after`."""
+KEY_PAUSE_S = 300.0
+PROBE_S = 30.0
+"""For this long one call is waited for, before another one probes the target too."""
+
+_TIME_LIMITS = ("upstream_first_token_timeout", "upstream_idle_timeout", "upstream_total_timeout")
+
+
+def trouble_of(error: ApiError) -> Trouble | None:
+    """What an error says about the target; None: it works, and the request is to blame."""
+    if error.code == "upstream_authentication_error":
+        return "key_refused"
+    if (error.upstream_status or error.status) == 429:
+        return "rate_limited"
+    return "failing" if error.code in _TIME_LIMITS or cause_of(error) is not None else None
+
+
+class Health:
+    """What is known of one target. A call of one that is out counts too: where nothing else is left."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` measures pauses, `now_s` reads a `retry-after` that is a date."""
+        self.name = name
+        self.on_out: Callable[[Trouble], None] = lambda trouble: None
+        self._clock = clock
+        self._now_s = now_s
+        self._window = Window(WINDOW_S, clock)
+        self._failures_in_row = 0
+        self._trouble: Trouble | None = None
+        self._pauses_in_row = 0  # after failures
+        self._until_s = 0.0
+        self.num_pauses = 0
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why it is out; None: it may be asked, if only by one call to see whether it works again."""
+        return self._trouble if self._clock() < self._until_s else None
+
+    def begin(self) -> bool:
+        """A call begins. Whether it is a probe: until it ends the target stays out for others."""
+        if self._trouble is None or self.trouble is not None:
+            return False
+        self._until_s = self._clock() + PROBE_S
+        return True
+
+    def abandoned(self) -> None:
+        """The probe was cancelled, and says nothing: another call may be it."""
+        self._until_s = self._clock()
+
+    def answered(self, num_pauses: int) -> None:
+        """The first content of an answer is there: the target works.
+
+        `num_pauses`: of when its call began; a call from before a pause says nothing about the time after.
+        """
+        if num_pauses == self.num_pauses:
+            self._trouble = None
+            self._until_s = 0.0
+            self._pauses_in_row = 0
+
+    def completed(self) -> None:
+        """An answer is complete, or a request was refused that another target would refuse too."""
+        self._failures_in_row = 0
+        self._window.add(calls=1)
+
+    def failed(self, trouble: Trouble, error: ApiError, *, is_probe: bool = False) -> None:
+        """A call failed, or an answer broke off."""
+        if trouble == "key_refused":
+            logger.error("upstream %s refuses the gateway's key: not asked for %g s", self.name, KEY_PAUSE_S)
+            self._leave_out(trouble, KEY_PAUSE_S)
+        elif trouble == "rate_limited":
+            asked_s = retry_after_s(error, self._now_s())
+            pause_s = RATE_LIMITED_PAUSE_S if asked_s is None else min(asked_s, MAX_PAUSE_S)
+            self._leave_out(trouble, pause_s)
+        else:
+            self._failures_in_row += 1
+            self._window.add(calls=1, marked=1)
+            if is_probe or (self._trouble is None and self._fails_often()):
+                pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0**self._pauses_in_row)
+                self._pauses_in_row += 1
+                logger.warning("upstream %s fails: not asked for %g s", self.name, pause_s)
+                self._leave_out(trouble, pause_s)
+
+    def _fails_often(self) -> bool:
+        window = self._window
+        is_share = window.calls >= MIN_CALLS and window.marked > MAX_FAILED_SHARE * window.calls
+        return is_share or self._failures_in_row >= MAX_FAILURES_IN_ROW
+
+    def _leave_out(self, trouble: Trouble, pause_s: float) -> None:
+        if pause_s <= 0:
+            return
+        self._trouble = trouble
+        self.num_pauses += 1
+        self._until_s = self._clock() + pause_s
+        self.on_out(trouble)
