@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from policies.conditions import Condition, activation
 from policies.document import Policies
 from policies.retries import DEFAULT_RETRY, Retry
@@ -26,8 +28,7 @@ class Outcome:
     values: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What the rules say about one request. Without an `action` the model that it names answers."""
 
     route: str  # "" when the request names a model

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
+import msgspec
+
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError, InvalidRequest
@@ -47,8 +49,7 @@ class Escalation:
     relays: bool  # one of them is an upstream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What came in with a request. Comments name the stage that reads a field."""
 
     request_id: str  # from `x-request-id`, or generated
@@ -70,8 +71,7 @@ class Asked:
         return 0 if self.caller is None else self.caller.priority
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Routed:
+class Routed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What choose_model has decided, once, before anything else is known of the answer."""
 
     choice: Choice  # what the rules of the policies say
@@ -80,7 +80,7 @@ class Routed:
     decision: Decision | None = None  # what a strategy chose, where the rules say `choose`
     gain: float | None = None  # predicted, where the rules ask for it
     cascade: Escalation | None = None  # others, where the rules say `cascade` or `best_of`
-    signals: Mapping[str, object] = field(default_factory=dict)  # those that the rules have read
+    signals: Mapping[str, object] = msgspec.field(default_factory=dict)  # those that the rules have read
     conversation: bytes = b""  # identifies the messages, where later turns need to know their model
 
 

@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from backend.server.quote import Quote
 from gateway.accounting.ledger import cost_usd
 from gateway.answer import Usage
@@ -47,8 +49,7 @@ class _Compiled:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """What a `choose`, a cascade or a best of several says about a request."""
 
     models: Sequence[str]  # the one to ask, and those after it or beside it

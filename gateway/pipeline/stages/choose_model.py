@@ -118,7 +118,7 @@ class ChooseModel(Stage):
         is_continued = selected.decision is not None or PREVIOUS_MODEL in signals
         return Routed(
             choice=choice,
-            reason=", ".join(part for part in (choice.reason, selected.why, release) if part),
+            reason=", ".join(filter(None, (choice.reason, selected.why, release))),
             model=adapted(found, choice.changes),
             decision=selected.decision,
             gain=selected.gain,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ MAX_ASSERTS = 30
 
 
 async def test_what_came_in_does_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         exchange_of().asked.authorization = "Bearer other"  # type: ignore[misc]
 
 
@@ -34,7 +34,7 @@ async def test_what_no_stage_has_filled_is_not_read() -> None:
 async def test_what_was_decided_does_not_change_when_another_model_answers() -> None:
     exchange, model = exchange_of(), models().resolve("m")
     exchange.route(routed_to(model, reason="why"))
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         exchange.decided.reason = "other"  # type: ignore[misc]
     exchange.model, exchange.reason = replace(model, name="n"), "why, m: timeout"
     assert exchange.decided.model is model and exchange.decided.reason == "why"
@@ -42,7 +42,7 @@ async def test_what_was_decided_does_not_change_when_another_model_answers() -> 
 
 def test_the_exchange_does_not_grow() -> None:
     assert len(fields(Exchange)) <= MAX_FIELDS
-    assert len(fields(Asked)) <= 12
+    assert len(Asked.__struct_fields__) <= 12
 
 
 def test_types_say_what_is_there() -> None:

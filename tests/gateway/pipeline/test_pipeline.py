@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -110,7 +108,7 @@ async def test_a_refusal_stops_the_stages(refusal: Exception) -> None:
         raise refusal
 
     exchange = exchange_of()
-    exchange.asked = replace(exchange.asked, read_body=refuse)
+    exchange.asked = msgspec.structs.replace(exchange.asked, read_body=refuse)
     provider = FakeProvider()
     pipeline = Pipeline(KeyRing([]), models(provider), response_cache(), Policies())
     with pytest.raises(type(refusal)):

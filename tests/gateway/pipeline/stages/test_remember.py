@@ -77,7 +77,7 @@ class Gateway:
         async def read_body() -> bytes:
             return msgspec.json.encode(body)
 
-        exchange.asked = replace(
+        exchange.asked = msgspec.structs.replace(
             exchange.asked,
             caller=caller,
             authorization=f"Bearer {key}",
