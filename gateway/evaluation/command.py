@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gateway.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
 from gateway.evaluation.flags import Plan
 from gateway.evaluation.own.judge import Judge
-from gateway.evaluation.plot import PlotError, save_plot
+from gateway.evaluation.quality_plot import quality_plot
 from gateway.evaluation.questions import Question, draw_questions
 from gateway.evaluation.report import accuracy, as_document, show
 from gateway.evaluation.runner import Run, Runner
@@ -125,17 +124,12 @@ def _write(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
         "concurrency": plan.concurrency,
         **state,
     }
-
-    def draw(path: Path) -> None:
-        if left_out := save_plot(runs, path):
-            told = f"not in the plot, because their cost is unknown: {', '.join(left_out)}"
-            sys.stderr.write(f"penstock: {told}\n")
-
-    try:
-        return plan.outputs.write(as_document(runs, conditions), draw)
-    except PlotError as error:
-        sys.stderr.write(f"penstock: {error}\n")
-        return False
+    wants_plot = plan.outputs.plot_path is not None
+    plot, told = quality_plot(runs) if wants_plot else (None, "")
+    is_written = plan.outputs.write(as_document(runs, conditions), plot)
+    if told:
+        sys.stderr.write(f"penstock: {told}\n")
+    return is_written and (plot is not None or not wants_plot)
 
 
 def _source(plan: Plan) -> dict[str, Any]:

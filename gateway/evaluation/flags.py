@@ -126,7 +126,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL=IN,OUT",
         help="USD per million input and output tokens; default: the prices that the server lists",
     )
-    add_output_flags(parser, "all results there, each answer included", "quality against cost")
+    add_output_flags(
+        parser,
+        "all results there, each answer included",
+        "quality against cost, or against seconds if no cost is known",
+    )
 
 
 def read_plan(options: argparse.Namespace) -> Plan:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gateway.evaluation.plot import Plot, draw
 from gateway.settings import SettingsError
 
 PLOT_SUFFIXES = (".svg", ".png")
@@ -23,7 +24,7 @@ class Outputs:
     json_path: Path | None = None
     plot_path: Path | None = None
 
-    def write(self, document: Mapping[str, Any], draw: Callable[[Path], None] | None = None) -> bool:
+    def write(self, document: Mapping[str, Any], plot: Plot | None = None) -> bool:
         """Write both files. False where one could not be written; the reason is on stderr.
 
         Print tables afterwards: a closed stdout then costs neither file.
@@ -31,15 +32,16 @@ class Outputs:
         text = json.dumps(document, indent=1, ensure_ascii=False)
         # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape.
         data = f"{text}\n".encode(errors="backslashreplace")
-        json_path, plot_path = self.json_path, self.plot_path
-        is_written = json_path is None or _write("--json", json_path, lambda path: write_file(path, data))
-        is_drawn = plot_path is None or draw is None or _write("--plot", plot_path, draw)
-        return is_written and is_drawn
+        is_written = self.json_path is None or _write("--json", self.json_path, data)
+        if self.plot_path is None or plot is None:
+            return is_written
+        drawn = draw(plot, self.plot_path.suffix.removeprefix("."))
+        return _write("--plot", self.plot_path, drawn) and is_written
 
 
-def _write(flag: str, path: Path, write: Callable[[Path], None]) -> bool:
+def _write(flag: str, path: Path, data: bytes) -> bool:
     try:
-        write(path)
+        write_file(path, data)
     except OSError as error:
         sys.stderr.write(f"penstock: {flag} {str(path)!r} cannot be written: {error.strerror}\n")
         return False

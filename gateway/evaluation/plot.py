@@ -1,114 +1,152 @@
-"""Quality against cost: one point per model, all tiers in the large panel and each tier in a small one."""
+"""How every plot of an evaluation looks: plain numbers on axes, a legend that hides nothing, equal files."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from gateway.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped
-from gateway.evaluation.report import MANY_QUESTIONS, accuracy, cost_of_many, verdicts_of
-from gateway.evaluation.runner import Run
+from io import BytesIO
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """The Okabe-Ito palette, which is safe for colour-blind readers."""
-ROOM = 1.1  # margin between a point and the edge, a factor on the logarithmic axis
-_MARKERS = "osD^vPX"
+GREY = "#777777"
+DPI = 160
+FEW_DECADES = 2.5
+LONG_LABEL = 44
+LEGEND_WIDTH = 95
+LARGE_INCHES = (7.2, 4.2)
+SMALL_WIDTH = 4.2
+_STYLE: Any = {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "penstock"}
+"""Text stays text in SVG, and equal numbers give an equal file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A model in one panel."""
+class Series:
+    """A curve, or points; two of one label have one line in the legend."""
 
-    label: str
-    usd: float  # for MANY_QUESTIONS questions
-    percent: float
-
-
-Points = Sequence[Point | None]
-"""One per run; None: no cost, or no answer in this panel."""
-
-
-class PlotError(Exception):
-    """The plot cannot be drawn; the message gives the reason and the remedy."""
+    label: str  # "": not in the legend
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    line: str = "-"  # of matplotlib; "": points only
+    marker: str = ""
+    is_hollow: bool = False
 
 
-def save_plot(runs: Sequence[Run], path: Path) -> list[str]:
-    """Draw the runs and write the file; returns the labels of runs without a cost, which are left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
 
-    Raises PlotError when none has a cost.
-    """
+    series: Sequence[Series]
+    x_label: str = ""
+    y_label: str = ""
+    title: str = ""
+    x_scale: Literal["linear", "log", "symlog"] = "linear"
+    x_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A large panel, or small ones beside each other, or one above the others; the legend is below."""
+
+    large: Panel | None = None
+    small: Sequence[Panel] = ()
+    num_columns: int = 3  # of small panels
+
+
+def draw(plot: Plot, kind: str) -> bytes:
+    """The file of a plot: `kind` is svg or png."""
     from matplotlib import rc_context
 
-    tiers = sorted({outcome.question.tier for run in runs for outcome in run.outcomes})
-    panels: dict[str, Points] = {f"tier {tier}": [_point(run, tier) for run in runs] for tier in tiers}
-    if len(tiers) < 2:  # it would repeat the large panel
-        panels.clear()
-    everything = [_point(run, None) for run in runs]
-    if not any(everything):
-        raise PlotError("nothing to plot: no model has both answers and a price above 0; --price sets one")
-    with rc_context({"font.size": 9}):
-        save_figure(_figure(everything, panels), path)
-    return [run.subject.label for run, point in zip(runs, everything, strict=True) if point is None]
+    drawn = BytesIO()
+    with rc_context(_STYLE):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure_of(plot).savefig(drawn, format=kind, dpi=DPI, metadata=metadata)
+    return drawn.getvalue()
 
 
-def _point(run: Run, tier: int | None) -> Point | None:
-    outcomes = [o for o in run.outcomes if tier is None or o.question.tier == tier]
-    cost, share = cost_of_many(run, outcomes), accuracy(verdicts_of(outcomes))
-    return Point(run.subject.label, cost, 100 * share) if cost and share is not None else None
-
-
-def _figure(everything: Points, panels: dict[str, Points]) -> Figure:
-    """A large panel above the small ones, all with the same axes, and the legend below."""
+def figure_of(plot: Plot) -> Figure:
+    """The plot as matplotlib draws it."""
     from matplotlib.figure import Figure
 
-    limits = _decades([p.usd for points in (everything, *panels.values()) for p in points if p is not None])
-    num_points = sum(point is not None for point in everything)
-    figure = Figure(figsize=(7.2, (6.4 if panels else 4.2) + 0.2 * num_points), layout="constrained")
-    grid = figure.add_gridspec(
-        2 if panels else 1, len(panels) or 1, height_ratios=[1.9, 1] if panels else None
-    )
-    large = figure.add_subplot(grid[0, :])
-    _draw(large, "all tiers" if panels else "", everything, limits, is_named=True)
-    plain_numbers(large.xaxis, limits)
-    large.set_ylabel("right answers, %")
-    for column, (title, points) in enumerate(panels.items()):
-        small = figure.add_subplot(grid[1, column])
-        _draw(small, title, points, limits)
-        small.tick_params(labelleft=column == 0)
-        plain_numbers(small.xaxis)
-    large.set_xlabel(f"USD per {MANY_QUESTIONS:,} questions", fontsize=9)
-    legend_below(figure)
+    columns = min(plot.num_columns, len(plot.small)) or 1
+    rows = ceil(len(plot.small) / columns)
+    width, height = LARGE_INCHES if plot.large else (SMALL_WIDTH * columns, 0.0)
+    row_height = 2.2 if plot.large else 3.4
+    heights = [*([height] if plot.large else []), *[row_height] * rows]
+    panels = [*([plot.large] if plot.large else []), *plot.small]
+    num_labels = len({each.label for panel in panels for each in panel.series if each.label})
+    figure = Figure(figsize=(width, sum(heights) + 0.2 * num_labels), layout="constrained")
+    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+    if plot.large:
+        _draw(figure.add_subplot(grid[0, :]), plot.large)
+    for number, panel in enumerate(plot.small):
+        row, column = divmod(number, columns)
+        axes = figure.add_subplot(grid[row + bool(plot.large), column])
+        _draw(axes, panel, is_small=True)
+        if panel.y_limits is not None and column:  # the first of the row has the same
+            axes.tick_params(labelleft=False)
+    _legend_below(figure)
     return figure
 
 
-def _decades(costs: Sequence[float]) -> tuple[float, float]:
-    """Whole powers of ten around the points, so that the axis has round labels."""
-    return 10.0 ** floor(log10(min(costs) / ROOM)), 10.0 ** ceil(log10(max(costs) * ROOM))
+def wrapped(text: str, width: int) -> str:
+    """The text in lines of at most this many characters, names without spaces too."""
+    return "\n".join(textwrap.wrap(text, width)) or text
 
 
-def _draw(
-    axes: Axes, title: str, points: Points, limits: tuple[float, float], *, is_named: bool = False
-) -> None:
-    axes.set_title(title, fontsize=9)
-    axes.set_xscale("log")
-    axes.set_xlim(limits)
-    axes.set_ylim(-4, 104)
+def _draw(axes: Axes, panel: Panel, *, is_small: bool = False) -> None:
+    axes.set_title(wrapped(panel.title, LONG_LABEL), fontsize="medium")
+    if panel.x_scale == "symlog":
+        axes.set_xscale("symlog", linthresh=0.5)
+    else:
+        axes.set_xscale(panel.x_scale)
+    for each in panel.series:
+        style: dict[str, Any] = {"marker": each.marker, "markersize": 3 if each.line else 6}
+        style |= {"linestyle": each.line or "none", "clip_on": bool(each.line)}
+        if each.is_hollow:
+            style |= {"markersize": 10, "markeredgecolor": "#222222", "markerfacecolor": "none"}
+        label = wrapped(each.label, LEGEND_WIDTH) or "_"  # "_": not in the legend
+        axes.plot(each.x, each.y, color=each.colour, label=label, **style)
+    if panel.x_limits is not None:
+        axes.set_xlim(panel.x_limits)
+    if panel.y_limits is not None:
+        axes.set_ylim(panel.y_limits)
+    if panel.x_scale != "linear":
+        _number_plainly(axes.xaxis, None if is_small else panel.x_limits)
+    axes.set_xlabel(wrapped(panel.x_label, LONG_LABEL if is_small else LEGEND_WIDTH))
+    axes.set_ylabel(panel.y_label)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    for index, point in enumerate(points):
-        if point is not None:
-            style: dict[str, Any] = {
-                "color": _COLOURS[index % len(_COLOURS)],
-                "marker": _MARKERS[index % len(_MARKERS)],
-            }
-            told = f"{point.label}: {point.percent:.0f} %, {point.usd:.3g} USD"
-            label = wrapped(told, 80) if is_named else "_"  # "_": not in the legend
-            axes.plot(point.usd, point.percent, ls="", ms=6, clip_on=False, label=label, **style)
+
+
+def _number_plainly(axis: Axis, limits: tuple[float, float] | None = None) -> None:
+    """Label a logarithmic axis as 0.001 and 20, not as powers; within few decades also at 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    if limits is not None and limits[1] / limits[0] < 10**FEW_DECADES:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def _legend_below(figure: Figure) -> None:
+    """Name everything that is drawn under the axes, where no label can hit another or a point."""
+    found: dict[str, Artist] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in found}
+    if found:
+        columns = min(3, LEGEND_WIDTH // max(map(len, found))) or 1
+        style: Any = {"fontsize": "small", "frameon": False, "handlelength": 3}
+        figure.legend([*found.values()], [*found], loc="outside lower center", ncols=columns, **style)

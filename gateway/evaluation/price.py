@@ -16,8 +16,3 @@ class TokenPrice:
     def of(self, prompt_tokens: int, completion_tokens: int) -> Decimal:
         """Cost in USD."""
         return prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd
-
-    @property
-    def is_free(self) -> bool:
-        """True when both prices are 0."""
-        return not (self.prompt_usd or self.completion_usd)

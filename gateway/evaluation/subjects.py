@@ -26,14 +26,7 @@ def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
     # Other servers may accept names that they do not list.
     if any(model.owned_by == OURS for model in listed):
         _check_names(names, known)
-    subjects = [Subject(name, effort, _price(name, plan, known)) for name, effort in chosen]
-    is_priced = any(each.price is not None and not each.price.is_free for each in subjects)
-    if plan.outputs.plot_path is not None and not is_priced:
-        raise SettingsError(
-            "--plot needs the price of a model, and none is known: add --price MODEL=IN,OUT, or a `price` to "
-            "the model in the policies"
-        )
-    return subjects
+    return [Subject(name, effort, _price(name, plan, known)) for name, effort in chosen]
 
 
 def check_judge(plan: Plan, listed: Sequence[ListedModel]) -> None:

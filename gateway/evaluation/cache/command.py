@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ def evaluate_cache(plan: Plan) -> int:
     if plan.fits_thresholds:
         replace_tensors(plan.weights, {"thresholds": streams[0].thresholds})
     document = report.as_document(pairs, streams, verifier.version, plan.max_false_share, kinds)
-    is_written = plan.outputs.write(document, partial(report.save_plot, streams))
+    is_written = plan.outputs.write(document, report.plot_of(streams))
     report.show(Console(), document)
     return 0 if is_written else EXIT_FAILED
 

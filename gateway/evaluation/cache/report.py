@@ -13,7 +13,7 @@ from rich.table import Table
 from backend.classifiers import measures
 from gateway.evaluation.cache.replay import Outcome
 from gateway.evaluation.cache.results import KindResult, PairResult, StreamResult
-from gateway.evaluation.figures import legend_below, plain_numbers, save_figure, wrapped
+from gateway.evaluation.plot import COLOURS, Panel, Plot, Series
 from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
@@ -206,26 +206,28 @@ def _is_shown(cosine: float) -> bool:
     return any(abs(cosine - shown) < 1e-6 for shown in (0.80, 0.85, 0.90, 0.95))
 
 
-def save_plot(streams: Sequence[StreamResult], path: Path) -> None:
+def plot_of(streams: Sequence[StreamResult]) -> Plot:
     """Hits beyond the exact tier against the false share of all hits, verifier and cosine."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for number, stream in enumerate(streams):
-        style = ("-", "--", ":")[number % 3]
+    series = [
+        Series(
+            f"{label}, {Path(stream.file).name}",
+            [100 * one.false_share for one in outcomes],
+            [100 * one.beyond_exact for one in outcomes],
+            colour,
+            ("-", "--", ":")[number % 3],
+            "o",
+        )
+        for number, stream in enumerate(streams)
         for label, outcomes, colour in (
-            ("verifier", stream.verifier, "#0072b2"),
-            ("cosine", stream.cosine, "#d55e00"),
-        ):
-            x = [100 * one.false_share for one in outcomes]
-            y = [100 * one.beyond_exact for one in outcomes]
-            name = wrapped(f"{label}, {Path(stream.file).name}", 80)
-            axes.plot(x, y, style, marker="o", markersize=3, color=colour, label=name)
-    axes.set_xscale("symlog", linthresh=0.5)
-    plain_numbers(axes.xaxis)
-    axes.set_xlabel("false hits, % of all hits")
-    axes.set_ylabel("hits beyond identical questions,\n% of requests")
-    axes.grid(alpha=0.3)
-    legend_below(figure)
-    save_figure(figure, path)
+            ("verifier", stream.verifier, COLOURS[0]),
+            ("cosine", stream.cosine, COLOURS[1]),
+        )
+    ]
+    return Plot(
+        Panel(
+            series=series,
+            x_label="false hits, % of all hits",
+            y_label="hits beyond identical questions,\n% of requests",
+            x_scale="symlog",
+        )
+    )

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
 import numpy as np
@@ -21,7 +20,7 @@ from gateway.evaluation.questions import draw_questions, request_fields
 from gateway.evaluation.route.compare import Pair, by_family, ratios, seconds_of
 from gateway.evaluation.route.curves import Asked, cascade_curve, gain_curve
 from gateway.evaluation.route.machine import Work, engine_work, spent
-from gateway.evaluation.route.report import Document, save_plot, show
+from gateway.evaluation.route.report import Document, plot_of, show
 from gateway.evaluation.runner import Outcome, Run, Runner, Subject
 from gateway.settings import SettingsError
 from router.estimate import load_estimate
@@ -59,7 +58,7 @@ def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
         sys.stderr.write(f"penstock: {with_remedy(error)}\n")
         return EXIT_FAILED
     document = _document(found, options.estimate)
-    is_written = plan.outputs.write(document, partial(save_plot, document))
+    is_written = plan.outputs.write(document, plot_of(document))
     show(Console(), document)
     return EXIT_FAILED if not is_written or any(each.run.verdicts["failed"] for each in found) else 0
 

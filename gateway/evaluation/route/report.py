@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from gateway.evaluation.figures import legend_below, save_figure, wrapped
+from gateway.evaluation.plot import COLOURS, GREY, Panel, Plot, Series
 from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
@@ -59,22 +58,30 @@ def _families_table(families: Document) -> Table:
     return table
 
 
-def save_plot(document: Document, path: Path) -> None:
+def plot_of(document: Document) -> Plot:
     """Accuracy over machine seconds: both curves and what was measured."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for (name, curve), color in zip(document["curves"].items(), ("#0072b2", "#d55e00"), strict=True):
-        x, y = ([point[key] for point in curve] for key in ("machine_s", "accuracy"))
-        axes.plot(x, [100 * value for value in y], ".-", color=color, label=f"{name}, other thresholds")
-    for each, marker in zip(document["subjects"], ("o", "s", "*"), strict=True):
-        percent = 100 * each["accuracy"]
-        label = wrapped(f"{each['name']}: {percent:.1f} %, {each['machine_s']:.3g} s", 80)
-        style: dict[str, Any] = {"markersize": 10, "markeredgecolor": "#222222", "linestyle": "none"}
-        axes.plot(each["machine_s"], percent, marker=marker, markerfacecolor="none", label=label, **style)
-    axes.set_xlabel("seconds that engines worked")
-    axes.set_ylabel("right answers, %")
-    axes.grid(alpha=0.3)
-    legend_below(figure)
-    save_figure(figure, path)
+    curves = [
+        Series(
+            f"{name}, other thresholds",
+            [point["machine_s"] for point in curve],
+            [100 * point["accuracy"] for point in curve],
+            colour,
+            marker="o",
+        )
+        for (name, curve), colour in zip(document["curves"].items(), COLOURS[:2], strict=True)
+    ]
+    points = [
+        Series(
+            f"{each['name']}: {100 * each['accuracy']:.1f} %, {each['machine_s']:.3g} s",
+            [each["machine_s"]],
+            [100 * each["accuracy"]],
+            GREY,
+            line="",
+            marker=marker,
+            is_hollow=True,
+        )
+        for each, marker in zip(document["subjects"], ("o", "s", "*"), strict=True)
+    ]
+    return Plot(
+        Panel(series=[*curves, *points], x_label="seconds that engines worked", y_label="right answers, %")
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def evaluate_router(plan: Plan) -> int:
         "models": {group.source: _models(group.outcomes) for group in plan.groups},
         "flips": robustness,
     }
-    is_written = plan.outputs.write(document, partial(report.save_plot, document))
+    is_written = plan.outputs.write(document, report.plot_of(document))
     report.show(Console(), document)
     return 0 if is_written else EXIT_FAILED
 

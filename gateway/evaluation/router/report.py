@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gateway.evaluation.figures import legend_below, save_figure, wrapped
+from gateway.evaluation.plot import COLOURS, GREY, Panel, Plot, Series
 from gateway.evaluation.tables import new_table
 
 Document = dict[str, Any]
@@ -68,28 +66,24 @@ def _flips_table(robustness: Document) -> Table:
     return table
 
 
-PANELS_IN_A_ROW = 3
 DRAWN_KINDS = ("shipped", "in domain", "trained elsewhere")
 
 
-def save_plot(document: Document, path: Path) -> None:
+def plot_of(document: Document) -> Plot:
     """Mean score over the share of strong calls, a panel per source, beside random."""
-    from matplotlib.figure import Figure
+    return Plot(small=[_panel(each) for each in document["results"] if each["kind"] in DRAWN_KINDS])
 
-    found = [each for each in document["results"] if each["kind"] in DRAWN_KINDS]
-    columns = min(PANELS_IN_A_ROW, len(found))
-    rows = -(-len(found) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.6), layout="constrained")
-    shares = np.linspace(0, 100, 21)
-    for number, each in enumerate(found, 1):
-        axes = figure.add_subplot(rows, columns, number)
-        curve = 100 * np.array(each["curve"])
-        axes.plot(shares, curve, color="#0072b2", label="estimate")
-        axes.plot([0, 100], curve[[0, -1]], "--", color="#777777", label="random")
-        axes.axhline(100 * each["oracle"], color="#009e73", linewidth=1, label="oracle")
-        axes.set_title(wrapped(f"{each['source']}: APGR {each['apgr']:.2f}", 44), fontsize="medium")
-        axes.set_xlabel(wrapped(f"calls of {each['strong']}, %", 44), fontsize="small")
-        axes.set_ylabel("mean score, %")
-        axes.grid(alpha=0.3)
-    legend_below(figure, num_columns=3)
-    save_figure(figure, path)
+
+def _panel(result: Document) -> Panel:
+    curve, best = [100 * score for score in result["curve"]], 100 * result["oracle"]
+    shares = [100 * number / (len(curve) - 1) for number in range(len(curve))]
+    return Panel(
+        series=[
+            Series("estimate", shares, curve, COLOURS[0]),
+            Series("random", (0, 100), (curve[0], curve[-1]), GREY, "--"),
+            Series("oracle", (0, 100), (best, best), COLOURS[2]),
+        ],
+        title=f"{result['source']}: APGR {result['apgr']:.2f}",
+        x_label=f"calls of {result['strong']}, %",
+        y_label="mean score, %",
+    )

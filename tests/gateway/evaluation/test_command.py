@@ -22,7 +22,7 @@ from gateway.answer import Delta
 from gateway.cli import main as cli
 from gateway.cli.releases.evaluations import read_evaluation
 from gateway.errors import InvalidRequest
-from gateway.evaluation import command, outputs
+from gateway.evaluation import outputs
 from gateway.evaluation.questions import draw_questions
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
@@ -114,6 +114,27 @@ async def test_tables_json_and_plot(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert ">ours: " in files[1].read_text()
 
 
+async def test_without_a_price_the_plot_has_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "a.svg"
+    async with gateway(lambda question: question.answer) as (url, _):
+        assert await evaluate(url, "--model", "free", "--plot", str(plot)) == 0
+    assert ">seconds per answer, median<" in plot.read_text()
+    assert "the plot has seconds" in capsys.readouterr().err
+
+
+async def test_without_an_answer_there_is_no_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def say(question: Instance) -> str:
+        raise InvalidRequest("Not today.")
+
+    plot, found = tmp_path / "a.svg", tmp_path / "a.json"
+    async with gateway(say) as (url, _):
+        assert await evaluate(url, "--model", "ours", "--json", str(found), "--plot", str(plot)) == 1
+    assert not plot.exists() and json.loads(found.read_text())["is_complete"] is False
+    assert "nothing to plot: no question was answered" in capsys.readouterr().err
+
+
 async def test_refused_tools_are_noted_and_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
     def say(question: Instance) -> str:
         if question.context.tools:
@@ -189,7 +210,6 @@ async def test_files_that_cannot_be_written_cost_no_answers(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(outputs, "write_file", full)
-    monkeypatch.setattr(command, "save_plot", full)
     async with gateway(lambda question: question.answer) as (url, _):
         flags = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]
         assert await evaluate(url, "--model", "ours", *flags) == 1

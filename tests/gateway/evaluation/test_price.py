@@ -8,5 +8,3 @@ from gateway.evaluation.price import TokenPrice
 def test_cost_is_exact() -> None:
     price = TokenPrice(Decimal("0.000000019"), Decimal("0.000000076"))
     assert price.of(3, 10) == Decimal("0.000000817")
-    assert not price.is_free
-    assert TokenPrice(Decimal(0), Decimal("0.00")).is_free

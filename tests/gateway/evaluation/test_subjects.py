@@ -72,8 +72,6 @@ def test_named_ones_with_prices() -> None:
         (OURS, ["--price", "auto=1,2"], "--price names 'auto', which is not evaluated; these are: small"),
         ([{"id": str(n)} for n in range(20)], [], "with --model; the server has: 0, .*11 and 8 more"),
         ([], [], "the server has: none"),
-        (OURS, ["--model", "far", "--plot", "x.svg"], "--plot needs the price"),
-        (OURS, ["--price", "small=0,0", "--plot", "x.svg"], "--plot needs the price"),
     ],
 )
 def test_refusals(listed: list[dict[str, Any]], flags: list[str], words: str) -> None:
