@@ -63,6 +63,7 @@ class Usage:
     # completion_tokens.
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+    is_estimated: bool = False  # some of it: the upstream did not tell
 
 
 @dataclass(slots=True)

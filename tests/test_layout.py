@@ -60,6 +60,7 @@ SUITES = {
     "backend/speculative/test_tree_equality.py": "trees change no output",
     "gateway/providers/upstream/test_both_transports.py": "what both transports do alike",
     "gateway/providers/upstream/test_cut_streams.py": "streams of all APIs, cut anywhere",
+    "gateway/providers/upstream/test_usage.py": "what answers have used, as far as it is told",
     "gateway/web/test_framing.py": "HTTP/1.1 framing of the whole application",
     "policies/test_published.py": "the generated schema.json and REFERENCE.md",
 }

@@ -12,10 +12,10 @@ import msgspec
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError, InvalidRequest
-from gateway.exchange.endpoint import Endpoint
+from gateway.exchange.endpoint import Ask, Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
-from gateway.fleet.fleet import AskProvider, Patience
+from gateway.fleet.fleet import Patience
 from gateway.providers.base import ModelCall, RequestT
 from gateway.requests.types import ModelRequest
 from gateway.response_cache.use import CacheUse
@@ -103,7 +103,8 @@ class Exchange:
     routed: Routed | None = None  # choose_model; what follows may take another model
     model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails
     reason: str = ""  # that of `routed`; call_model adds why another model answers
-    rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)  # call_model: of theirs
+    # call_model: of its models, and of calls that have failed
+    rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
     failed_models: list[str] = field(default_factory=list)  # call_model
@@ -150,17 +151,24 @@ class Exchange:
     async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
         endpoint, call = self.asked.endpoint, self.model_call(self.request, telemetry)
-        return await self.call(model, lambda provider: endpoint.ask(provider, call), telemetry)
+        return await self.call(model, call, endpoint.ask, telemetry)
 
-    async def call(self, model: ServedModel, ask: AskProvider, telemetry: RequestTelemetry) -> Answer:
+    async def call(
+        self, model: ServedModel, call: ModelCall[RequestT], ask: Ask, telemetry: RequestTelemetry
+    ) -> Answer:
         """What `ask` gets from the model's provider, after retries where the rules allow them."""
         telemetry.num_attempts += 1
-        if model.fleet is None:
-            return await ask(model.provider)
+        try:
+            if model.fleet is None:
+                return await ask(model.provider, call)
 
-        # A shadow's failure is not worth a second call.
-        retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
-        return await model.fleet.ask(ask, Patience(retry, self.asked.deadlines.left_s, telemetry.retried))
+            # A shadow's failure is not worth a second call.
+            retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
+            patience = Patience(retry, self.asked.deadlines.left_s, telemetry.retried)
+            return await model.fleet.ask(lambda provider: ask(provider, call), patience)
+        finally:
+            if call.lost and telemetry is self.asked.telemetry:
+                self.rejected_usage += [(model, usage) for usage in call.lost]
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""

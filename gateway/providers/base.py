@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from gateway.answer import Embedded, Generated, Relayed
+from gateway.answer import Embedded, Generated, Relayed, Usage
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
@@ -23,6 +23,7 @@ class ModelCall(Generic[RequestT]):
     trace_headers: Mapping[str, str] = field(default_factory=dict)  # W3C; empty when not traced
     priority: int = 0  # in the engine's queue and steps; 1: only what requests with 0 leave over
     is_translated: bool = False  # another API's request
+    lost: list[Usage] = field(default_factory=list)  # the provider's, where it has begun and gives no answer
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 
     @property

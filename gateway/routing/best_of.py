@@ -62,7 +62,7 @@ async def ask_for_best(exchange: Exchange, models: Sequence[ServedModel], rules:
     votes = Counter(each.said for each in tried)
     by_vote = rules.scorer == "vote"
     best = max(tried, key=lambda each: (votes[each.said] if by_vote else 0, each.confidence))
-    exchange.rejected_usage += [(each.model, each.answer.usage) for each in tried if each is not best]
+    exchange.rejected_usage = [each for each in exchange.rejected_usage if each[1] is not best.answer.usage]
     exchange.model = best.model
     exchange.reason += f", best of {len(tried)}: confidence {best.confidence:.2f}" + (
         f", {votes[best.said]} agree" if by_vote else ""
@@ -80,7 +80,9 @@ async def _ask(exchange: Exchange, model: ServedModel, number: int) -> _Tried:
         fields["seed"] = request.seed + number
     body = {**exchange.body, **fields}
     call = replace(exchange.model_call(request), request=typed(body, ChatRequest), body=body)
-    answer = await exchange.call(model, lambda provider: provider.chat(call), exchange.asked.telemetry)
+    telemetry = exchange.asked.telemetry
+    answer = await exchange.call(model, call, lambda provider, call: provider.chat(call), telemetry)
+    exchange.rejected_usage.append((model, answer.usage))  # until it turns out to be the best
     assert isinstance(answer, Generated | Relayed)
     neutral = in_deltas(answer)
     try:

@@ -17,8 +17,8 @@ from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, no_meaning
 from gateway.exchange.turns import user_turns
+from gateway.requests.token_estimate import estimate_prompt
 from gateway.requests.types import ChatRequest, GenerationRequest
-from gateway.routing.condition_values import estimate_tokens
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.predicted_gain import predict_gain
 from policies.choose import BestOf, Cascade, ChoiceCandidate, Choose
@@ -131,7 +131,7 @@ class Selection:
 
     def _cost_ratio(self, exchange: Exchange, names: Sequence[str], estimate: Estimate) -> float:
         """The first model's expected price in the last one's: what a cascade must save; 0.0: no prices."""
-        tokens, known = estimate_tokens(exchange), estimate.answer_tokens
+        tokens, known = estimate_prompt(exchange.request), estimate.answer_tokens
         means = known or [self._memory.answer_tokens.expected(name) for name in (names[0], names[-1])]
         usd = [
             cost_usd(self._models.resolve(name).price, Usage(tokens, round(answer)))
@@ -164,7 +164,7 @@ class Selection:
         self, exchange: Exchange, compiled: _Compiled, usable: Mapping[str, ServedModel]
     ) -> list[Candidate]:
         section, memory = compiled.section, self._memory
-        tokens = estimate_tokens(exchange)
+        tokens = estimate_prompt(exchange.request)
         previous = memory.conversations.previous_model(exchange)
         needs_quotes = compiled.needs_quotes or len(user_turns(exchange.request)) > 1
         quotes = {n: await _quote(exchange, m) if needs_quotes else None for n, m in usable.items()}
@@ -230,7 +230,7 @@ def _usable(
     request = exchange.request
     wants_tools = isinstance(request, ChatRequest) and bool(request.tools)
     wants_reasoning = getattr(request, "reasoning_effort", None) not in (None, "none")
-    num_tokens = estimate_tokens(exchange)
+    num_tokens = estimate_prompt(exchange.request)
     able = {
         name: model
         for name, model in served.items()

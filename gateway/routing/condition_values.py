@@ -9,13 +9,10 @@ from typing import Any
 from gateway.accounting.ledger import Ledger
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable
-from gateway.requests.types import ChatRequest
+from gateway.requests.token_estimate import estimate_prompt
 from policies.document import Policies
 from policies.tenants import rules_of
 from policies.variables import MAPS
-
-CHARACTERS_PER_TOKEN = 4
-"""A usual mean for English; the exact count needs a model's tokenizer."""
 
 _JSON_FORMATS = ("json_object", "json_schema")
 
@@ -74,30 +71,6 @@ def user_of(exchange: Exchange) -> str:
     return _field(exchange, "safety_identifier") or _field(exchange, "user") or ""
 
 
-def estimate_tokens(exchange: Exchange) -> int:
-    """Prompt tokens at 4 characters each, or as many as the request has token ids."""
-    request = exchange.request
-    if isinstance(request, ChatRequest):
-        return -(-sum(_num_characters(message.get("content")) for message in request.messages) // 4)
-    return _num_prompt_tokens(request.inputs)
-
-
-def _num_characters(content: object) -> int:
-    if isinstance(content, str):
-        return len(content)
-    parts = content if isinstance(content, list) else ()
-    texts = (part.get("text") for part in parts if isinstance(part, dict))
-    return sum(len(text) for text in texts if isinstance(text, str))
-
-
-def _num_prompt_tokens(prompt: object) -> int:
-    if isinstance(prompt, str):
-        return -(-len(prompt) // CHARACTERS_PER_TOKEN)
-    if isinstance(prompt, list):
-        return sum(1 if isinstance(each, int) else _num_prompt_tokens(each) for each in prompt)
-    return 0
-
-
 def _field(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 - any field
     return getattr(exchange.request, name, None)
 
@@ -111,7 +84,7 @@ _READERS: dict[str, Callable[[Exchange], object]] = {
     "request.model": lambda exchange: exchange.request.model,
     "request.endpoint": lambda exchange: exchange.asked.endpoint.name,
     "request.num_messages": lambda exchange: len(_field(exchange, "messages") or ()),
-    "request.num_tokens_estimate": estimate_tokens,
+    "request.num_tokens_estimate": lambda exchange: estimate_prompt(exchange.request),
     "request.has_tools": lambda exchange: bool(_field(exchange, "tools") or _field(exchange, "functions")),
     "request.wants_json": _wants_json,
     "request.stream": lambda exchange: exchange.request.is_stream,

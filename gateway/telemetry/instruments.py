@@ -41,7 +41,8 @@ ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
 
 UPSTREAM_TROUBLES: Final = ("failing", "rate_limited", "key_refused")
 """Why an upstream is not asked for a while: see gateway/fleet/health.py."""
-TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning")
+TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning", "estimated")
+"""The last one: of input and output, in answers whose usage was not told to the end."""
 CALL_ERRORS: Final = (
     "InvalidRequest",
     "Unauthorized",

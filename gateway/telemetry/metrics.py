@@ -187,6 +187,8 @@ class Meter:
             self._counters[at + 1] += usage.completion_tokens
             self._counters[at + 2] += usage.cached_tokens
             self._counters[at + 3] += usage.reasoning_tokens
+            if usage.is_estimated:
+                self._counters[at + 4] += usage.prompt_tokens + usage.completion_tokens
         if error:
             kind = error if error in instruments.CALL_ERRORS else "other"
             self._counters[self._start + instruments.ERRORS_OFFSET + instruments.CALL_ERRORS.index(kind)] += 1

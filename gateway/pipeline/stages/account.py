@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.accounting.ledger import Ledger, cost_usd
-from gateway.answer import Embedded
+from gateway.answer import Embedded, Usage
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.telemetry.request import CallResult
 
@@ -24,7 +24,7 @@ class Account(Stage):
         answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
         exchange.asked.telemetry.call_ended(
             CallResult(
-                usage=None if _is_follower(exchange) else exchange.usage,
+                usage=_measured(exchange),
                 finish_reasons=answer.finish_reasons if answer is not None else (),
                 response_id=answer.response_id if answer is not None else "",
                 response_model=exchange.model.name,
@@ -46,6 +46,10 @@ def _charge(exchange: Exchange, ledger: Ledger) -> None:
         ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
 
 
-def _is_follower(exchange: Exchange) -> bool:
-    """Whether the answer is another exchange's too, which counts its tokens."""
-    return exchange.cache_use is not None and exchange.cache_use.outcome == "shared"
+def _measured(exchange: Exchange) -> Usage | None:
+    """The usage of the last call; None where it is unknown, or another exchange's, which counts it."""
+    if exchange.answer is None:
+        name = exchange.chosen_model.name
+        return next((usage for model, usage in exchange.rejected_usage[-1:] if model.name == name), None)
+    is_follower = exchange.cache_use is not None and exchange.cache_use.outcome == "shared"
+    return None if is_follower else exchange.usage

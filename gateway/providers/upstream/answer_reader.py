@@ -5,6 +5,7 @@ The typed decode also validates the JSON, so a truncated or garbled piece never 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -17,6 +18,8 @@ from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.first_content import has_content
 from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.tally import Tally, length_in
+from gateway.requests.types import GenerationRequest, ModelRequest
 
 logger = logging.getLogger(__name__)
 
@@ -37,15 +40,28 @@ class _Details(msgspec.Struct, gc=False):
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: _Tokens = 0
     completion_tokens: _Tokens = 0
+    total_tokens: object = None  # all that Jina tells
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
 
+_NONE = msgspec.Raw(b"null")
+
+
 class _ToolCall(msgspec.Struct, gc=False):
     index: Annotated[int, Meta(ge=0, lt=MAX_TOOL_CALLS)] | None = None
+    function: msgspec.Raw = _NONE
+    custom: msgspec.Raw = _NONE
 
 
 class _Delta(msgspec.Struct, gc=False):
+    """What is generated stays raw: only its length is wanted."""
+
+    content: msgspec.Raw = _NONE
+    reasoning_content: msgspec.Raw = _NONE
+    reasoning: msgspec.Raw = _NONE
+    refusal: msgspec.Raw = _NONE
+    function_call: msgspec.Raw = _NONE
     tool_calls: list[_ToolCall] | None = None
 
 
@@ -53,9 +69,8 @@ class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     delta: _Delta | None = None
-
-
-_NO_USAGE = msgspec.Raw(b"null")
+    text: msgspec.Raw = _NONE  # of a completion
+    message: msgspec.Raw = _NONE  # of a whole chat; read where there is no usage
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -66,7 +81,7 @@ class _Piece(msgspec.Struct, gc=False):
     """A whole answer, or one chunk of a streamed one."""
 
     id: str | None = None
-    usage: msgspec.Raw = _NO_USAGE  # checked apart: a bad one does not spoil the answer
+    usage: msgspec.Raw = _NONE  # checked apart: a bad one does not spoil the answer
     choices: list[_Choice] | None = None
     error: object = None
     data: list[_Item] | None = None  # of embeddings
@@ -75,6 +90,7 @@ class _Piece(msgspec.Struct, gc=False):
 
 _DECODER = msgspec.json.Decoder(_Piece)
 _USAGE_DECODER = msgspec.json.Decoder(_Usage)
+_MESSAGE_DECODER = msgspec.json.Decoder(_Delta)
 _JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -82,13 +98,16 @@ class AnswerReader:
     """Follows one answer: fills `usage` and `finish_reasons`, and checks that it is complete."""
 
     __slots__ = (
-        "_finished", "_has_bad_usage", "_model", "_num_choices", "_num_vectors", "_redactor", "answer_id",
-        "finish_reasons", "has_content", "usage",
+        "_finished", "_has_bad_usage", "_hides_usage", "_model", "_num_choices", "_num_vectors", "_redactor",
+        "answer_id", "finish_reasons", "has_content", "tally", "usage",
     )  # fmt: skip
 
-    def __init__(self, model: str, redactor: Redactor, num_choices: int, num_vectors: int) -> None:
+    def __init__(
+        self, model: str, redactor: Redactor, request: ModelRequest, num_choices: int, num_vectors: int
+    ) -> None:
         """`num_choices`, `num_vectors`: what was asked for. `redactor` cleans what is shown elsewhere."""
         self.usage = Usage()
+        self.tally = Tally(self.usage, request)
         self.finish_reasons: list[str] = []
         self.answer_id = ""
         self.has_content = False  # in an event that was read
@@ -98,6 +117,7 @@ class AnswerReader:
         self._num_vectors = num_vectors
         self._finished: set[int] = set()  # choices that have their finish_reason
         self._has_bad_usage = False
+        self._hides_usage = not (isinstance(request, GenerationRequest) and request.wants_usage)
 
     def check_complete(self) -> None:
         """At the end of a stream: every choice that was asked for has its finish_reason. Raises ApiError."""
@@ -114,12 +134,25 @@ class AnswerReader:
         if self._num_vectors and num_vectors != self._num_vectors:
             raise self.invalid(f"it has {num_vectors} of {self._num_vectors} vectors")
         self._read(piece)
+        if not self.usage.completion_tokens:
+            for choice in piece.choices or ():
+                self._count_message(choice.message)
+        self.tally.settle(is_complete=True)
 
-    def read(self, body: bytes) -> None:
-        """Read one chunk. Raises ApiError when it is an error or not a part of an answer."""
-        self._read(self._decode(body))
+    def take(self, body: bytes) -> bool:
+        """Read one chunk; False for that of the usage, where the client has not asked for it.
+
+        Raises ApiError when it is an error or not a part of an answer.
+        """
+        piece = self._decode(body)
+        self._read(piece)
         if not self.has_content:  # after that, events are decoded once
             self.has_content = has_content(body)
+        return bool(piece.choices) or piece.usage is _NONE or not self._hides_usage
+
+    def settle(self, *, is_complete: bool) -> None:
+        """The stream has ended: estimate the usage that it lacks."""
+        self.tally.settle(is_complete=is_complete)
 
     def _decode(self, body: bytes) -> _Piece:
         try:
@@ -130,16 +163,14 @@ class AnswerReader:
             raise self.invalid("it is not the JSON that the API specifies") from error
         if piece.error is not None:
             self._raise_error(body)
-        if piece.usage is not _NO_USAGE and bytes(piece.usage) == b"null":
-            piece.usage = _NO_USAGE
+        if piece.usage is not _NONE and bytes(piece.usage) == b"null":
+            piece.usage = _NONE
         has_items = piece.data is not None or piece.results is not None
-        if piece.choices is None and not has_items and piece.usage is _NO_USAGE:
+        if piece.choices is None and not has_items and piece.usage is _NONE:
             raise self.invalid("it holds neither choices nor data")
         return piece
 
     def _read(self, piece: _Piece) -> None:
-        if piece.usage is not _NO_USAGE:
-            self._read_usage(piece.usage)
         if piece.id and not self.answer_id:
             self.answer_id = self._redactor.clean(piece.id, upstream_errors.MAX_NAME_CHARACTERS)
         for choice in piece.choices or ():
@@ -151,6 +182,30 @@ class AnswerReader:
                 self._finished.add(choice.index)
                 name = self._redactor.clean(choice.finish_reason, upstream_errors.MAX_NAME_CHARACTERS)
                 self.finish_reasons.append(name)
+            if choice.delta is not None:
+                self._count(choice.delta)
+            elif choice.text is not _NONE:
+                self.tally.add(length_in(choice.text))
+        if piece.usage is not _NONE:
+            self._read_usage(piece.usage)
+
+    def _count(self, delta: _Delta) -> None:
+        if delta.content is not _NONE:
+            self.tally.add(length_in(delta.content))
+        reasoning = 0 if delta.reasoning_content is _NONE else length_in(delta.reasoning_content)
+        if not reasoning and delta.reasoning is not _NONE:  # some send both
+            reasoning = length_in(delta.reasoning)
+        if reasoning:
+            self.tally.add(reasoning)
+        for call in delta.tool_calls or ():
+            self.tally.add(length_in(call.function) + length_in(call.custom))
+        if delta.refusal is not _NONE or delta.function_call is not _NONE:
+            self.tally.add(length_in(delta.refusal) + length_in(delta.function_call))
+
+    def _count_message(self, message: msgspec.Raw) -> None:
+        with contextlib.suppress(*_JSON_ERRORS):  # clients get it as it is
+            if message is not _NONE:
+                self._count(_MESSAGE_DECODER.decode(message))
 
     def relayed(self, body: bytes | AsyncIterator[bytes], media_type: str = "application/json") -> Relayed:
         """The answer to pass on; its usage and finish reasons are filled while a stream is read."""
@@ -179,6 +234,11 @@ class AnswerReader:
         usage = self.usage
         usage.prompt_tokens = found.prompt_tokens or 0
         usage.completion_tokens = found.completion_tokens or 0
+        total = found.total_tokens
+        if not usage.prompt_tokens and isinstance(total, int) and 0 < total <= MAX_USAGE_TOKENS:
+            usage.prompt_tokens = max(0, total - usage.completion_tokens)
+        if usage.completion_tokens:
+            self.tally.report()
         if found.prompt_tokens_details is not None:
             usage.cached_tokens = found.prompt_tokens_details.cached_tokens or 0
         if found.completion_tokens_details is not None:

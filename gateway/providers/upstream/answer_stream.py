@@ -26,8 +26,8 @@ class EventConsumer(Protocol):
         """Whether what was read holds text, reasoning or a call of a tool."""
         ...
 
-    def read(self, event: bytes, /) -> None:
-        """Read one event. Raises ApiError."""
+    def take(self, event: bytes, /) -> bool:
+        """Read one event; False where the client does not get it. Raises ApiError."""
         ...
 
     def check_complete(self) -> None:
@@ -36,6 +36,10 @@ class EventConsumer(Protocol):
 
     def failed(self, error: Exception, waiting_for: str) -> ApiError:
         """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""
+        ...
+
+    def settle(self, *, is_complete: bool) -> None:
+        """Complete the usage: the stream has ended, or is closed before its end."""
         ...
 
 
@@ -99,8 +103,7 @@ class AnswerStream:
         try:
             data = await self._next(self._idle_timeout_s, "idle")
         except BaseException:
-            self._ended = True
-            self._reply.close()
+            await self.aclose()
             raise
         if not data:
             raise StopAsyncIteration
@@ -111,6 +114,7 @@ class AnswerStream:
         self._ended = True
         self._first = b""
         self._reply.close()
+        self._answer.settle(is_complete=False)
 
     async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
         """The next events, b"" at the end. Comments and blank lines do not extend the time limit."""
@@ -139,7 +143,8 @@ class AnswerStream:
             if not event.strip():
                 continue
             self._num_events += 1
-            self._answer.read(event)
+            if not self._answer.take(event):
+                continue
             out += b"data: "
             out += event.replace(b"\n", b"\ndata: ")
             out += b"\n\n"
@@ -148,6 +153,7 @@ class AnswerStream:
     async def _end(self) -> bytes:
         self._ended = True
         self._answer.check_complete()
+        self._answer.settle(is_complete=True)
         try:  # to read to the end of the response, so that the connection can be reused
             if await self._reply.read(_LINGER_S):
                 self._reply.close()

@@ -12,6 +12,7 @@ from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS
 from gateway.providers.upstream.first_content import is_content
 from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.tally import Tally, length_of
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Everything that decoding an upstream's JSON raises."""
@@ -23,6 +24,7 @@ class ChatReader(ABC):
     def __init__(self, model: str, redactor: Redactor) -> None:
         """`model` is the name here; `redactor` removes secrets from what errors repeat."""
         self.usage = Usage()
+        self.tally = Tally(self.usage)
         self.deltas: list[Delta] = []
         self._model = model
         self._redactor = redactor
@@ -43,6 +45,27 @@ class ChatReader(ABC):
     @abstractmethod
     def check_complete(self) -> None:
         """Add what an answer ends with. Raises ApiError for one that is not complete."""
+
+    def take(self, event: bytes) -> bool:
+        """Read one event, and count what it adds. Raises ApiError."""
+        num_known, reported = len(self.deltas), self.usage.completion_tokens
+        self.read(event)
+        for delta in self.deltas[num_known:]:
+            self.tally.add(length_of(delta))
+        if self.usage.completion_tokens != reported:
+            self.tally.report()
+        return True
+
+    def take_whole(self, body: bytes) -> None:
+        """Read an answer that is not streamed, and complete its usage. Raises ApiError."""
+        self.read_whole(body)
+        for delta in self.deltas:
+            self.tally.add(length_of(delta))
+        self.settle(is_complete=True)
+
+    def settle(self, *, is_complete: bool) -> None:
+        """The answer has ended: estimate the usage that it lacks."""
+        self.tally.settle(is_complete=is_complete)
 
     def failed(self, error: Exception, waiting_for: str) -> ApiError:
         """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""

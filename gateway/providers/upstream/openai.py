@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gateway.answer import Relayed
+from gateway.errors import ApiError
 from gateway.providers.base import ModelCall, RequestT
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import AnswerReader
@@ -23,6 +25,9 @@ from gateway.requests.types import (
     ModelRequest,
 )
 from policies.upstream import UpstreamModel
+
+_WITH_USAGE = {"include_usage": True}
+_OPTIONS = re.compile("stream_options|include_usage")
 
 
 class OpenAIProvider:
@@ -61,7 +66,11 @@ class OpenAIProvider:
         """Answer a path of the API below `base_url`. Raises ApiError."""
         client = self._client
         is_stream = call.body.get("stream") is True
+        request = call.request
         fields: Mapping[str, Any] = call.body
+        asks_usage = is_stream and isinstance(request, GenerationRequest) and not request.wants_usage
+        if asks_usage:
+            fields = {**fields, "stream_options": {**(fields.get("stream_options") or {}), **_WITH_USAGE}}
         if call.is_translated and isinstance(call.request, ChatRequest):
             fields = _with_tools(fields, call.request, has_custom=client.upstream.custom_tools)
         if dropped := client.upstream.drop_fields:
@@ -72,28 +81,42 @@ class OpenAIProvider:
             messages = [_without(message, dropped) for message in fields["messages"]]
             fields = {**fields, "messages": messages}
         body = msgspec.json.encode({**fields, "model": self._remote_name})
-        reply, left_s = await client.post(
-            path, body, call.request_id, call.trace_headers, is_stream=is_stream
-        )
-        answer = AnswerReader(client.name, client.redactor, *_expected(call.request))
+        answer = AnswerReader(client.name, client.redactor, request, *_expected(request))
+        reply = None
         try:
+            reply, left_s = await client.post(
+                path, body, call.request_id, call.trace_headers, is_stream=is_stream
+            )
             if not is_stream:
                 whole = await client.read_all(reply)
                 answer.read_whole(whole)
                 return answer.relayed(whole)
             return await self._stream(reply, answer, left_s)
-        except BaseException:
-            reply.close()
+        except BaseException as error:
+            call.lost.extend(answer.tally.lost(error, has_begun=reply is not None))
+            if reply is not None:
+                reply.close()
+            elif asks_usage and isinstance(error, ApiError):
+                _explain(error)
             raise
 
     async def _stream(self, reply: Reply, answer: AnswerReader, first_token_timeout_s: float) -> Relayed:
         if not is_event_stream(reply):
             if media_type(reply) == "application/json":  # perhaps an error with status 200, to be passed on
-                answer.read(await self._client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
+                answer.take(await self._client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
             raise answer.invalid("a stream was requested, and it is not one")
         stream = AnswerStream(reply, answer, self._client.upstream.idle_timeout_s)
         await stream.begin(first_token_timeout_s)
         return answer.relayed(stream, "text/event-stream")
+
+
+def _explain(error: ApiError) -> None:
+    """Name the remedy for an upstream that refuses the field which the client has not sent."""
+    if error.status in (400, 422) and _OPTIONS.search(f"{error.message} {error.param}"):
+        error.message += (
+            " The gateway asks for the usage of every stream; if the upstream does not know that field, its "
+            "operator must set `drop_fields: [stream_options]` in the model's `upstream`."
+        )
 
 
 def _with_tools(fields: Mapping[str, Any], request: ChatRequest, *, has_custom: bool) -> Mapping[str, Any]:

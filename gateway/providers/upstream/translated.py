@@ -87,16 +87,21 @@ class TranslatingProvider(ABC):
         headers = dict(await self.signed_headers(chat.path, body))
         if is_stream:
             headers["accept"] = self.stream_media_type
-        reply, left_s = await self.client.post(
-            chat.path, body, call.request_id, call.trace_headers, is_stream=is_stream, headers=headers
-        )
         reader = self.reader(request)
+        reader.tally.request = request
+        reply = stream = None
         try:
-            stream = await self._begin(reply, reader, left_s) if is_stream else None
-            if stream is None:
-                reader.read_whole(await self.client.read_all(reply))
-        except BaseException:
-            reply.close()
+            reply, left_s = await self.client.post(
+                chat.path, body, call.request_id, call.trace_headers, is_stream=is_stream, headers=headers
+            )
+            if is_stream:
+                stream = await self._begin(reply, reader, left_s)
+            else:
+                reader.take_whole(await self.client.read_all(reply))
+        except BaseException as error:
+            call.lost.extend(reader.tally.lost(error, has_begun=reply is not None))
+            if reply is not None:
+                reply.close()
             raise
         return Generated(
             TranslatedDeltas(reader, stream),
@@ -123,7 +128,7 @@ class TranslatingProvider(ABC):
         found = media_type(reply)
         if found != self.stream_media_type:
             if found == "application/json":  # perhaps an error with status 200
-                reader.read(await self.client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
+                reader.take(await self.client.read_all(reply, upstream_errors.MAX_ERROR_BYTES))
             raise reader.invalid("a stream was requested, and it is not one")
         stream = AnswerStream(reply, reader, self.upstream.idle_timeout_s, self.events())
         await stream.begin(first_token_timeout_s)

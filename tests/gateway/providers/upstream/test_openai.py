@@ -127,7 +127,10 @@ async def test_reasoning_passes_both_ways(name: str) -> None:
         answer = await provider(server).chat(call(stream=True, **asked))
         assert await collect(answer) == first + last + DONE
         assert answer.usage.reasoning_tokens == 6
-        assert json.loads(server.seen[0].body) == {"model": "there", "stream": True, **asked}
+        assert json.loads(server.seen[0].body) == {
+            **{"model": "there", "stream": True, "stream_options": {"include_usage": True}},
+            **asked,
+        }
     async with serving(always(response(whole))) as server:
         answer = await provider(server).chat(call(**asked))
         assert (answer.body, answer.usage.reasoning_tokens) == (whole, 6)
