@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from backend.encoder.language import language_of
 from gateway.screening.hooks import HttpHook
 from gateway.screening.threads import FairThreads
 from gateway.settings import SettingsError
-from guardrails.checks.check import CHECK_ERRORS, open_check
+from guardrails.checks.check import CHECK_ERRORS, CHECKS, open_check
 from guardrails.checks.classifier import load_classifier
 from guardrails.checks.patterns import LinearRule
 from guardrails.scan.pattern_prefix import UnsupportedPattern
@@ -31,11 +32,18 @@ def _check_patterns(name: str, profile: GuardrailProfile) -> None:
             raise SettingsError(f"{where} cannot be used: {error}") from None
 
 
-def _named_checks(name: str, profile: GuardrailProfile) -> dict[str, NamedCheck]:
+@cache
+def _threads_of(check: str) -> FairThreads:
+    """The threads of a package's check: one that hangs holds up no other. They outlive a reload."""
+    return FairThreads()
+
+
+def _named_checks(name: str, profile: GuardrailProfile, threads: FairThreads) -> dict[str, NamedCheck]:
     found = {}
     for own, rules in profile.checks.items():
         try:
-            found[own] = NamedCheck(own, rules, open_check(rules))
+            pool = threads if rules.check in CHECKS else _threads_of(rules.check)
+            found[own] = NamedCheck(own, rules, open_check(rules), pool)
         except CHECK_ERRORS as error:
             raise SettingsError(f"guardrails.profiles.{name}.checks.{own}: {error}") from None
     return found
@@ -72,7 +80,12 @@ class Guards:
             }
             self.hooks += hooks.values()
             self._by_name[name] = Guard(
-                profile, embed, hooks, classifier, threads=threads, checks=_named_checks(name, profile)
+                profile,
+                embed,
+                hooks,
+                classifier,
+                threads=threads,
+                checks=_named_checks(name, profile, threads),
             )
 
     async def start(self) -> None:

@@ -37,8 +37,8 @@ class CheckSpec:
     find: Callable[[str, Segment, Any], Iterable[Finding]]
     """The findings in a text, from who wrote it, with the policy's options. It may raise anything.
 
-    It runs in one of a few threads that all checks share, and Python cannot stop it: where it can take long,
-    it calls `guardrails.cancellation.check_cancelled` between the pieces of a text.
+    It runs in one of a few threads of its own, and Python cannot stop it: where it can take long, it calls
+    `guardrails.cancellation.check_cancelled` between the pieces of a text.
     """
     options: type[msgspec.Struct] = NoOptions  # forbid unknown fields, so that a slip is found
 

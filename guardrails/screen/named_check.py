@@ -1,4 +1,4 @@
-"""A check that a policy names, on the texts of a request or an answer: in a thread, with a limit of time."""
+"""A check that a policy names, on the texts of a request or an answer, with a limit of time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 from collections.abc import Sequence
 
 from guardrails.cancellation import check_cancelled
-from guardrails.checks.check import Find
+from guardrails.checks.check import CHECKS, Find
 from guardrails.findings import Finding
 from guardrails.findings import Segment as Trust
 from guardrails.screen.hooks import Direction, HookFailed, HookVerdict, identifier
-from guardrails.screen.threads import Threads
+from guardrails.screen.threads import ThreadPool, is_long
 from policies.guardrails import CheckRules, Segment
 
 logger = logging.getLogger(__name__)
@@ -22,21 +22,24 @@ _TRUST: dict[Segment, Trust] = {"system": "system", "user": "user", "assistant":
 class NamedCheck:
     """One of a profile's `checks`."""
 
-    def __init__(self, name: str, rules: CheckRules, find: Find) -> None:
-        """`name`: the one that verdicts show."""
+    def __init__(self, name: str, rules: CheckRules, find: Find, threads: ThreadPool) -> None:
+        """`name`: the one that verdicts show; `threads`: a pool of its own for the code of a package."""
         self.rules = rules
         self._name = name
         self._find = find
+        self._threads = threads
+        self._is_built_in = rules.check in CHECKS
 
     def applies(self, direction: Direction) -> bool:
         """Whether the policy makes this check of requests, or answers."""
         return self.rules.requests if direction == "request" else self.rules.answers
 
-    async def check(self, texts: Sequence[tuple[Segment, str]], threads: Threads) -> HookVerdict:
+    async def check(self, texts: Sequence[tuple[Segment, str]], tenant: str) -> HookVerdict:
         """The first finding. Raises HookFailed where the check cannot be made, or not in time."""
+        in_thread = not self._is_built_in or is_long(text for _, text in texts)
         try:
             async with asyncio.timeout(self.rules.timeout_ms / 1000):
-                found = await threads.run(lambda: self._first(texts), in_thread=True)
+                found = await self._threads.of(tenant).run(lambda: self._first(texts), in_thread)
         except (TimeoutError, HookFailed) as failed:
             why = failed if isinstance(failed, HookFailed) else f"it took over {self.rules.timeout_ms} ms"
             logger.warning("the guardrail check %r cannot be made: %s", self._name, why)

@@ -181,7 +181,7 @@ class Screening:
     ) -> None:
         chosen = _chosen(check.rules, direction, found)
         if chosen:
-            await self._follow("check", name, check.rules, check.check(chosen, self.threads))
+            await self._follow("check", name, check.rules, check.check(chosen, self.threads.tenant))
 
     async def _follow(
         self, label: Check, name: str, rules: HookRules | CheckRules, verdict: Awaitable[HookVerdict]

@@ -34,9 +34,9 @@ def word(text: str, segment: Segment) -> list[Finding]:
 
 
 def screening(find: Find, **rules: object) -> Screening:
-    checks = {"own": CheckRules(check="known_attacks", **rules)}  # type: ignore[arg-type]
+    checks = {"own": CheckRules(check="of_a_package", **rules)}  # type: ignore[arg-type]
     profile = GuardrailProfile(checks=checks, personal_data=PersonalDataRules(kinds=["email"]))
-    named = {name: NamedCheck(name, each, find) for name, each in checks.items()}
+    named = {name: NamedCheck(name, each, find, FairThreads()) for name, each in checks.items()}
     return Screening(Guard(profile, no_vectors, {}, threads=FairThreads(), checks=named))
 
 
@@ -157,11 +157,24 @@ async def test_the_first_finding_ends_the_search() -> None:
         yield found()
         raise AssertionError("asked for a second one")
 
-    named = NamedCheck("own", CheckRules(check="known_attacks"), find)
-    verdict = await named.check([("user", "a"), ("tool", "b")], FairThreads().of("t"))
+    named = NamedCheck("own", CheckRules(check="known_attacks"), find, FairThreads())
+    verdict = await named.check([("user", "a"), ("tool", "b")], "t")
     assert (verdict.flagged, verdict.reason, seen) == (True, "kind", ["a"])
+
+
+async def test_a_packages_check_is_in_a_thread_with_a_limit_and_a_short_built_in_one_in_none() -> None:
+    seen: list[str] = []
+
+    def find(text: str, segment: Segment) -> Iterable[Finding]:
+        seen.append(threading.current_thread().name)
+        return []
+
+    for check in ("known_attacks", "of_a_package"):
+        await NamedCheck("own", CheckRules(check=check), find, FairThreads()).check([("user", "a")], "t")
+    assert seen == [threading.current_thread().name, "screening"]
+    rules, held = CheckRules(check="of_a_package", timeout_ms=1), threading.Event()
     with pytest.raises(HookFailed, match="it took over 1 ms"):
-        rules = CheckRules(check="known_attacks", timeout_ms=1)
-        await NamedCheck("own", rules, lambda *_: threading.Event().wait(0.2) or []).check(
-            [("user", "a")], FairThreads().of("t")
+        await NamedCheck("own", rules, lambda *_: held.wait() or [], FairThreads()).check(
+            [("user", "a")], "t"
         )
+    held.set()
