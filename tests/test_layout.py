@@ -80,7 +80,6 @@ UNTESTED = {
     "gateway/admin/policies.py": "e2e reloads, over HTTP",
     "gateway/evaluation/guardrails/judging.py": "`penstock eval guardrails`",
     "gateway/evaluation/guardrails/profile.py": "`penstock eval guardrails`",
-    "gateway/evaluation/route/flags.py": "`penstock eval route`",
     "gateway/evaluation/vectors.py": "`penstock eval`",
     "gateway/cli/commands": "declarations; the tests of what each command does run them",
     "gateway/endpoints/count_tokens.py": "the endpoints that count, over HTTP",
@@ -99,7 +98,7 @@ UNTESTED = {
     "guardrails/train/names/__main__.py": "a training command, run by hand",
     "gateway/web/multipart.py": "files, over HTTP",
 }
-MAX_UNTESTED = 31
+MAX_UNTESTED = 30
 
 
 def tracked_files() -> list[Path]:

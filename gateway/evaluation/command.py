@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gateway.evaluation.client import ApiClient, ListedModel, RequestFailed, with_remedy
-from gateway.evaluation.flags import Plan
+from gateway.evaluation.flags import ModelsPlan
 from gateway.evaluation.own.judge import Judge
 from gateway.evaluation.quality_plot import quality_plot
 from gateway.evaluation.questions import Question, draw_questions
@@ -27,7 +27,7 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
-def evaluate_models(plan: Plan) -> int:
+def evaluate_models(plan: ModelsPlan) -> int:
     """Evaluate, print, write the files; returns the exit code. Raises SettingsError."""
     questions: Sequence[Question] = (
         draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
@@ -55,7 +55,7 @@ def evaluate_models(plan: Plan) -> int:
     return EXIT_FAILED if not is_written or any(run.verdicts["failed"] for run in runs) else 0
 
 
-async def _evaluate(plan: Plan, questions: Sequence[Question], runs: list[Run]) -> None:
+async def _evaluate(plan: ModelsPlan, questions: Sequence[Question], runs: list[Run]) -> None:
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     try:
         listed = await _listing(client, plan)
@@ -79,7 +79,7 @@ async def _until_sigterm(work: Coroutine[None, None, None]) -> None:
     await task
 
 
-async def _listing(client: ApiClient, plan: Plan) -> list[ListedModel]:
+async def _listing(client: ApiClient, plan: ModelsPlan) -> list[ListedModel]:
     try:
         return await client.models()
     except RequestFailed as error:
@@ -115,7 +115,7 @@ def _advance(progress: Progress, run: Run) -> Callable[[], None]:
     return advance
 
 
-def _write(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
+def _write(plan: ModelsPlan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
     """False when a file could not be written, or nothing could be drawn; the reason is on stderr."""
     conditions = {
         "url": plan.base_url,
@@ -132,7 +132,7 @@ def _write(plan: Plan, runs: Sequence[Run], state: dict[str, Any]) -> bool:
     return is_written and (plot is not None or not wants_plot)
 
 
-def _source(plan: Plan) -> dict[str, Any]:
+def _source(plan: ModelsPlan) -> dict[str, Any]:
     """What the questions are."""
     if plan.data is not None:
         return {"data": plan.data.files, "data_sha256": plan.data.sha256, "judge": plan.judge or None}

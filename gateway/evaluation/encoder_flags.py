@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
 from backend.encoder import chosen
+from backend.encoder.chosen import SHIPPED, ChosenEncoder
+from gateway.evaluation.outputs import Outputs
 from gateway.settings import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflinePlan:
+    """What every evaluation is told that embeds texts itself; each adds its own."""
+
+    encoder: ChosenEncoder = SHIPPED
+    num_threads: int | None = None  # None: one per core
+    outputs: Outputs = Outputs()
 
 
 def add_encoder_flags(parser: argparse.ArgumentParser) -> None:

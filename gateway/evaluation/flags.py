@@ -42,7 +42,7 @@ _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ModelsPlan:
     """What to ask which models; validated as far as possible without the server."""
 
     base_url: str
@@ -133,7 +133,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_plan(options: argparse.Namespace) -> Plan:
+def read_plan(options: argparse.Namespace) -> ModelsPlan:
     """Validate the flags. Raises SettingsError."""
     from backend.pico.tasks import FAMILIES  # not needed by other commands
 
@@ -147,7 +147,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
             raise SettingsError(f"{flag} {value} must be {least} or more")
     if not options.timeout > 0:
         raise SettingsError(f"--timeout {options.timeout:g} must be more than 0 seconds")
-    return Plan(
+    return ModelsPlan(
         base_url=base_url,
         api_key=_api_key(options, base_url),
         proxy=settings.environment_proxy(base_url),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from gateway.evaluation.client import ListedModel
-from gateway.evaluation.flags import Plan
+from gateway.evaluation.flags import ModelsPlan
 from gateway.evaluation.price import TokenPrice
 from gateway.evaluation.runner import Subject
 from gateway.settings import SettingsError
@@ -15,7 +15,7 @@ NAMES_SHOWN = 12
 OURS = "penstock"  # the owner that our gateway states
 
 
-def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
+def choose_subjects(plan: ModelsPlan, listed: Sequence[ListedModel]) -> list[Subject]:
     """The models to evaluate. Raises SettingsError for unknown names and prices without a model."""
     known = {model.id: model for model in listed}
     chosen = plan.models or tuple((name, plan.effort) for name in _own_models(listed))
@@ -29,7 +29,7 @@ def choose_subjects(plan: Plan, listed: Sequence[ListedModel]) -> list[Subject]:
     return [Subject(name, effort, _price(name, plan, known)) for name, effort in chosen]
 
 
-def check_judge(plan: Plan, listed: Sequence[ListedModel]) -> None:
+def check_judge(plan: ModelsPlan, listed: Sequence[ListedModel]) -> None:
     """Raise SettingsError for a judge that our gateway does not have."""
     if plan.judge and any(model.owned_by == OURS for model in listed):
         _check_names([plan.judge], {model.id: model for model in listed})
@@ -61,7 +61,7 @@ def _check_names(names: Sequence[str], known: Mapping[str, ListedModel]) -> None
             raise SettingsError(f"the server has no model {name!r}; {hint}")
 
 
-def _price(name: str, plan: Plan, known: Mapping[str, ListedModel]) -> TokenPrice | None:
+def _price(name: str, plan: ModelsPlan, known: Mapping[str, ListedModel]) -> TokenPrice | None:
     given = plan.prices.get(name)
     if given is not None:
         return given

@@ -65,18 +65,16 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _route_flags(parser: argparse.ArgumentParser) -> None:
-    from gateway.evaluation.flags import add_flags
-    from gateway.evaluation.route.flags import add_flags as add_route_flags
+    from gateway.evaluation.route.flags import add_flags
 
     add_flags(parser)
-    add_route_flags(parser)
 
 
 def _route(options: argparse.Namespace) -> int:
-    from gateway.evaluation.flags import read_plan
     from gateway.evaluation.route.command import evaluate_route
+    from gateway.evaluation.route.flags import read_plan
 
-    return evaluate_route(read_plan(options), options)
+    return evaluate_route(read_plan(options))
 
 
 def _router_flags(parser: argparse.ArgumentParser) -> None:

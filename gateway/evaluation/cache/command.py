@@ -11,7 +11,7 @@ from rich.console import Console
 from backend.classifiers.weights import replace_tensors
 from cache.verify import Verifier
 from gateway.evaluation.cache import report
-from gateway.evaluation.cache.inputs import PairRow, Plan, StreamRow
+from gateway.evaluation.cache.inputs import CachePlan, PairRow, StreamRow
 from gateway.evaluation.cache.judging import Judge
 from gateway.evaluation.cache.replay import Replay, finest
 from gateway.evaluation.cache.results import KindResult, PairResult, StreamResult
@@ -26,7 +26,7 @@ FALSE_SHARES = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 Array = NDArray[np.float32]
 
 
-def evaluate_cache(plan: Plan) -> int:
+def evaluate_cache(plan: CachePlan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
     verifier = Verifier.load(plan.weights)
     plan.encoder.check_weights(plan.weights)

@@ -13,10 +13,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
+from backend.encoder.chosen import chosen_encoder
 from cache.verify.verifier import WEIGHTS
-from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
-from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
+from gateway.evaluation.encoder_flags import OfflinePlan, add_encoder_flags, read_threads
+from gateway.evaluation.outputs import add_output_flags, read_outputs
 from gateway.settings import SettingsError
 
 DESCRIPTION = """
@@ -52,20 +52,17 @@ class StreamRow(msgspec.Struct, frozen=True):
 Row = TypeVar("Row", PairRow, StreamRow)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePlan(OfflinePlan):
     """What to measure."""
 
     pairs: dict[str, list[PairRow]]  # by file
     streams: dict[str, list[StreamRow]]
     max_false_share: float
     shows_kinds: bool
-    num_threads: int | None
     is_int8: bool
     fits_thresholds: bool
-    outputs: Outputs = Outputs()
     weights: Path = WEIGHTS
-    encoder: ChosenEncoder = SHIPPED
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +90,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_output_flags(parser, "all results there", "hits against false hits")
 
 
-def read_plan(options: argparse.Namespace) -> Plan:
+def read_plan(options: argparse.Namespace) -> CachePlan:
     """Validate the flags and read the files. Raises SettingsError."""
     if not options.pairs and not options.stream:
         raise SettingsError("give --pairs FILE or --stream FILE")
@@ -104,7 +101,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     if options.fit_thresholds and len(options.stream) != 1:
         raise SettingsError("--fit-thresholds needs exactly one --stream FILE")
     num_threads, outputs = read_threads(options), read_outputs(options)
-    return Plan(
+    return CachePlan(
         pairs={str(path): _read("--pairs", path, PairRow) for path in options.pairs},
         streams={str(path): _read("--stream", path, StreamRow) for path in options.stream},
         max_false_share=options.max_false_share,

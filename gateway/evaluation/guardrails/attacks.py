@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from gateway.evaluation.guardrails import profile
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.evaluation.guardrails.judging import Judged, judge, limit
 from gateway.evaluation.guardrails.shares import area, detection, percent, share
 from gateway.evaluation.tables import new_table
@@ -24,7 +24,7 @@ MAX_EVADED_CHARS = 2_000
 """Longer attacks stay out of the matrix."""
 
 
-def measure(rows: list[Row], plan: Plan) -> Document:
+def measure(rows: list[Row], plan: GuardrailsPlan) -> Document:
     """Judge all rows. Raises SettingsError."""
     judged = judge([(str(row["text"]), _segment(row)) for row in rows], plan)
     return {
@@ -51,7 +51,7 @@ def _head(kind: str, segment: Segment) -> str:
     return _HEADS.get(kind, "attack")
 
 
-def _detection(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) -> list[Document]:
+def _detection(rows: Sequence[Row], judged: Sequence[Judged], plan: GuardrailsPlan) -> list[Document]:
     groups: dict[tuple[str, str, str], list[Judged]] = {}
     for row, each in zip(rows, judged, strict=True):
         if row["label"]:
@@ -74,7 +74,7 @@ def _ordinary(rows: Sequence[Row], judged: Sequence[Judged], head: str) -> Itera
             yield each
 
 
-def _false_positives(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) -> list[Document]:
+def _false_positives(rows: Sequence[Row], judged: Sequence[Judged], plan: GuardrailsPlan) -> list[Document]:
     groups: dict[tuple[str, str, str], list[Judged]] = {}
     for row, each in zip(rows, judged, strict=True):
         if not row["label"]:
@@ -92,7 +92,7 @@ def _false_positives(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) 
     return found
 
 
-def _evasions(rows: Sequence[Row], plan: Plan) -> Document:
+def _evasions(rows: Sequence[Row], plan: GuardrailsPlan) -> Document:
     """Share of attacks flagged as written, and after each change."""
     found: Document = {}
     draw = Random(0)

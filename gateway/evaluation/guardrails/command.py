@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.evaluation.guardrails import attacks, groundedness, personal_data, toxicity
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.settings import SettingsError
 
 EXIT_FAILED = 1
@@ -22,7 +22,7 @@ class Kind:
     """An evaluation: the columns of its rows, what it measures, how that is shown."""
 
     columns: frozenset[str]
-    measure: Callable[[list[Row], Plan], Document]
+    measure: Callable[[list[Row], GuardrailsPlan], Document]
     tables: Callable[[Document], Iterable[Table]]
 
 
@@ -37,7 +37,7 @@ KINDS: dict[str, Kind] = {
 """The first whose columns a row has takes it."""
 
 
-def evaluate_guardrails(plan: Plan) -> int:
+def evaluate_guardrails(plan: GuardrailsPlan) -> int:
     """Measure, print, write the file; returns the exit code. Raises SettingsError, WeightsError."""
     rows: dict[str, list[Row]] = {name: [] for name in KINDS}
     for row in plan.rows:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from backend.classifiers.measures import auc
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.evaluation.guardrails.shares import area
 from gateway.evaluation.tables import new_table
 from guardrails.checks.groundedness import FEATURES, SUPPORTING, Documents
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 NUM_RESAMPLES = 400
 
 
-def measure(rows: list[Row], plan: Plan) -> Document:
+def measure(rows: list[Row], plan: GuardrailsPlan) -> Document:
     """Judge all rows."""
     documents: dict[str, Documents] = {}
     support, overlap = np.zeros(len(rows)), np.zeros(len(rows))

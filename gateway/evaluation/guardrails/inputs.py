@@ -9,9 +9,9 @@ from typing import Any
 
 from backend.classifiers import training_files
 from backend.classifiers.training_files import RowsError, read_rows
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
-from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
-from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
+from backend.encoder.chosen import chosen_encoder
+from gateway.evaluation.encoder_flags import OfflinePlan, add_encoder_flags, read_threads
+from gateway.evaluation.outputs import add_output_flags, read_outputs
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import WEIGHTS
 
@@ -30,17 +30,14 @@ flagged.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardrailsPlan(OfflinePlan):
     """What to measure."""
 
     rows: tuple[Row, ...]
     false_positive_rate: float  # of the shipped thresholds
-    num_threads: int | None
     max_evaded: int
     weights: Path
-    encoder: ChosenEncoder = SHIPPED
-    outputs: Outputs = Outputs()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_output_flags(parser, "everything that was measured")
 
 
-def read_plan(options: argparse.Namespace) -> Plan:
+def read_plan(options: argparse.Namespace) -> GuardrailsPlan:
     """Read and check the files. Raises SettingsError."""
     if not 0 < options.false_positive_rate < 1:
         raise SettingsError(f"--false-positive-rate {options.false_positive_rate} must be between 0 and 1")
@@ -85,7 +82,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
     except RowsError as error:
         raise SettingsError(str(error)) from None
     kept = _capped(rows, options.max_per_source) if options.max_per_source else rows
-    return Plan(
+    return GuardrailsPlan(
         rows=tuple(kept),
         false_positive_rate=options.false_positive_rate,
         num_threads=num_threads,

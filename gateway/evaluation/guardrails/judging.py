@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gateway.evaluation.guardrails.inputs import Plan
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan
 from gateway.evaluation.vectors import embed_all
 from guardrails.checks import classifier
 from guardrails.checks.injection import find_injection
@@ -37,12 +37,12 @@ class Judged:
         return self.scores.get(head, 0.0) + is_certain
 
 
-def limit(head: str, plan: Plan) -> float:
+def limit(head: str, plan: GuardrailsPlan) -> float:
     """The threshold that the weights carry for the plan's share of false positives."""
     return classifier.threshold(head, plan.false_positive_rate, classifier.load_classifier(plan.weights))
 
 
-def judge(texts: Sequence[tuple[str, Segment]], plan: Plan) -> list[Judged]:
+def judge(texts: Sequence[tuple[str, Segment]], plan: GuardrailsPlan) -> list[Judged]:
     """Read, search, embed and score each text. Raises WeightsError."""
     plan.encoder.check_weights(plan.weights)
     weights = classifier.load_classifier(plan.weights)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.evaluation.guardrails.shares import percent, share
 from gateway.evaluation.tables import new_table
 from gateway.settings import SettingsError
@@ -35,7 +35,7 @@ _SAME = {"address": {"address", "location"}, "location": {"address", "location"}
 """A city in an address is either."""
 
 
-def measure(rows: list[Row], plan: Plan) -> Document:
+def measure(rows: list[Row], plan: GuardrailsPlan) -> Document:
     """Find what the rows hold. A row without `spans` holds none. Raises SettingsError, WeightsError."""
     finder = finder_of((*patterns.KINDS, *names.KINDS))
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)

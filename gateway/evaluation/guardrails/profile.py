@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.evaluation.guardrails.judging import Judged, limit
 from gateway.evaluation.guardrails.shares import percent, share
 from gateway.evaluation.tables import new_table
@@ -18,7 +18,7 @@ _HARM = ("harmful_topic", "toxicity")
 _HEADS = ("attack", "indirect", *_HARM)
 
 
-def measure(rows: Sequence[Row], judged: Sequence[Judged], plan: Plan) -> Document:
+def measure(rows: Sequence[Row], judged: Sequence[Judged], plan: GuardrailsPlan) -> Document:
     """Shares of the texts that either check flags."""
     limits = {head: limit(head, plan) for head in _HEADS}
     groups: dict[tuple[str, str], list[Judged]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gateway.evaluation.guardrails.inputs import Plan, Row
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan, Row
 from gateway.evaluation.guardrails.judging import Judged, judge, limit
 from gateway.evaluation.guardrails.shares import area, detection, percent, share
 from gateway.evaluation.tables import new_table
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 HEAD = "toxicity"
 
 
-def measure(rows: list[Row], plan: Plan) -> Document:
+def measure(rows: list[Row], plan: GuardrailsPlan) -> Document:
     """Judge all rows."""
     judged = judge([(str(row["text"]), "user") for row in rows], plan)
     found = []
@@ -33,7 +33,7 @@ def measure(rows: list[Row], plan: Plan) -> Document:
     return {"false_positive_rate": plan.false_positive_rate, "detection": found}
 
 
-def _measured(positive: list[Judged], negative: list[Judged], plan: Plan) -> Document:
+def _measured(positive: list[Judged], negative: list[Judged], plan: GuardrailsPlan) -> Document:
     shipped = limit(HEAD, plan)
     values = [each.value(HEAD) for each in negative]
     measured = detection([each.value(HEAD) for each in positive], values, shipped)

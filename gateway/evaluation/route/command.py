@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections import Counter
@@ -15,10 +14,11 @@ from rich.console import Console
 
 from backend.pico.tasks import Instance
 from gateway.evaluation.client import ApiClient, RequestFailed, with_remedy
-from gateway.evaluation.flags import Plan
+from gateway.evaluation.flags import ModelsPlan
 from gateway.evaluation.questions import draw_questions, request_fields
 from gateway.evaluation.route.compare import Pair, by_family, ratios, seconds_of
 from gateway.evaluation.route.curves import Asked, cascade_curve, gain_curve
+from gateway.evaluation.route.flags import RoutePlan
 from gateway.evaluation.route.machine import Work, engine_work, spent
 from gateway.evaluation.route.report import Document, plot_of, show
 from gateway.evaluation.runner import Outcome, Run, Runner, Subject
@@ -48,22 +48,22 @@ class Measured:
         return sum(found, Work())
 
 
-def evaluate_route(plan: Plan, options: argparse.Namespace) -> int:
+def evaluate_route(plan: RoutePlan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
-    questions = draw_questions(plan.families, plan.tiers, plan.limit, plan.seed)
-    names = (options.weak, options.strong, options.route)
+    asking = plan.asking
+    questions = draw_questions(asking.families, asking.tiers, asking.limit, asking.seed)
     try:
-        found = asyncio.run(_measure(plan, questions, names))
+        found = asyncio.run(_measure(asking, questions, (plan.weak, plan.strong, plan.route)))
     except RequestFailed as error:
         sys.stderr.write(f"penstock: {with_remedy(error)}\n")
         return EXIT_FAILED
-    document = _document(found, options.estimate)
-    is_written = plan.outputs.write(document, plot_of(document))
+    document = _document(found, plan.estimate)
+    is_written = asking.outputs.write(document, plot_of(document))
     show(Console(), document)
     return EXIT_FAILED if not is_written or any(each.run.verdicts["failed"] for each in found) else 0
 
 
-async def _measure(plan: Plan, questions: Sequence[Instance], names: Sequence[str]) -> list[Measured]:
+async def _measure(plan: ModelsPlan, questions: Sequence[Instance], names: Sequence[str]) -> list[Measured]:
     client = ApiClient(plan.base_url, plan.api_key, plan.timeout_s, plan.proxy)
     runner = Runner(client, plan.concurrency, plan.max_tokens, wants_logprobs=True)
     mixed = Random(plan.seed).sample(questions, len(questions))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from backend.classifiers.weights import Tensor
 from gateway.evaluation.router import report
-from gateway.evaluation.router.inputs import MIN_QUESTIONS, Group, Plan
+from gateway.evaluation.router.inputs import MIN_QUESTIONS, Group, RouterPlan
 from gateway.evaluation.vectors import embed_all
 from gateway.settings import SettingsError
 from router.estimate import Estimate, load_estimate
@@ -42,7 +42,7 @@ class Result:
     curve: Array  # (21,) mean score at 0, 5, … 100 % strong calls
 
 
-def evaluate_router(plan: Plan) -> int:
+def evaluate_router(plan: RouterPlan) -> int:
     """Measure, print, write the files; returns the exit code. Raises SettingsError, WeightsError."""
     estimate = None if plan.estimate is None else load_estimate(plan.estimate)
     needs_vectors = plan.form == "blend" if estimate is None else estimate.needs_vector
@@ -81,7 +81,7 @@ def evaluate_router(plan: Plan) -> int:
     return 0 if is_written else EXIT_FAILED
 
 
-def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
+def _trained(group: Group, plan: RouterPlan, vectors: Vectors) -> Iterator[Result]:
     """Estimates trained on random splits, averaged, and one without each task that is large enough."""
     outcomes = group.outcomes
     features = Features.of(outcomes, vectors if plan.form == "blend" else None)
@@ -116,7 +116,7 @@ def _trained(group: Group, plan: Plan, vectors: Vectors) -> Iterator[Result]:
             yield replace(_mean(found), kind=f"mean of those {kind}")
 
 
-def _learned(group: Group, plan: Plan, vectors: Vectors) -> Estimate:
+def _learned(group: Group, plan: RouterPlan, vectors: Vectors) -> Estimate:
     """From the outcomes of --train that have scores of both models. Raises SettingsError without any."""
     both = [each for each in plan.training if {group.weak, group.strong} <= each.scores.keys()]
     if len(both) < MIN_QUESTIONS:

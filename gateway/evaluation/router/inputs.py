@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.encoder.chosen import SHIPPED, ChosenEncoder, chosen_encoder
-from gateway.evaluation.encoder_flags import add_encoder_flags, read_threads
-from gateway.evaluation.outputs import Outputs, add_output_flags, read_outputs
+from backend.encoder.chosen import chosen_encoder
+from gateway.evaluation.encoder_flags import OfflinePlan, add_encoder_flags, read_threads
+from gateway.evaluation.outputs import add_output_flags, read_outputs
 from gateway.settings import SettingsError
 from router.estimate.train import Outcome, OutcomeError, order_by_score, read_outcomes
 
@@ -33,19 +33,16 @@ class Group:
     outcomes: tuple[Outcome, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterPlan(OfflinePlan):
     """What to measure."""
 
     groups: tuple[Group, ...]
     estimate: str | None  # None: train
     training: tuple[Outcome, ...]  # for estimates of each source's pair; (): on parts of the groups
     form: str
-    num_threads: int | None
     num_splits: int
     num_labels: int  # of a foreign task, as shadow requests would give
-    encoder: ChosenEncoder = SHIPPED
-    outputs: Outputs = Outputs()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_output_flags(parser, "everything that was measured", "score over strong calls")
 
 
-def read_plan(options: argparse.Namespace) -> Plan:
+def read_plan(options: argparse.Namespace) -> RouterPlan:
     """Read and check the files. Raises SettingsError."""
     num_threads, outputs = read_threads(options), read_outputs(options)
     pairs = dict(map(_pair, options.pair))
@@ -86,7 +83,7 @@ def read_plan(options: argparse.Namespace) -> Plan:
         raise SettingsError(f"--splits {options.splits} must be at least 1")
     if options.labels < 0:
         raise SettingsError(f"--labels {options.labels} must be 0 or more")
-    return Plan(
+    return RouterPlan(
         groups=groups,
         estimate=options.estimate,
         training=tuple(training),

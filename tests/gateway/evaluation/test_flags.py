@@ -9,11 +9,11 @@ import pytest
 
 from backend.pico.tasks import FAMILIES
 from gateway.cli import main as cli
-from gateway.evaluation.flags import Plan, read_plan
+from gateway.evaluation.flags import ModelsPlan, read_plan
 from gateway.evaluation.price import TokenPrice
 
 
-def plan(*flags: str) -> Plan:
+def plan(*flags: str) -> ModelsPlan:
     return read_plan(cli.parse(["eval", "models", *flags]))
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evaluation.cache.inputs import Plan, add_flags, read_plan
+from gateway.evaluation.cache.inputs import CachePlan, add_flags, read_plan
 from gateway.settings import SettingsError
 
 PAIR = '{"a": "x", "b": "y", "same": true, "source": "s"}\n'
 QUESTION = '{"query": "x\u2028y", "answer_id": "1"}\n'
 
 
-def read(*arguments: str) -> Plan:
+def read(*arguments: str) -> CachePlan:
     parser = argparse.ArgumentParser()
     add_flags(parser)
     return read_plan(parser.parse_args(arguments))

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.evaluation.guardrails.groundedness import measure, tables
-from gateway.evaluation.guardrails.inputs import Plan
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan
 from guardrails.checks.classifier import WEIGHTS
 
 CLAIMS = [
@@ -16,6 +16,12 @@ CLAIMS = [
 ]
 
 
+def plan(rows: list[dict[str, Any]]) -> GuardrailsPlan:
+    return GuardrailsPlan(
+        rows=tuple(rows), false_positive_rate=0.01, num_threads=1, max_evaded=0, weights=WEIGHTS
+    )
+
+
 def test_each_source_is_measured_beside_word_overlap() -> None:
     context = "In March Anna Weber flew to Lisbon for two days."
     rows = [
@@ -23,7 +29,7 @@ def test_each_source_is_measured_beside_word_overlap() -> None:
         for source in ("a", "b")
         for claim, supported in CLAIMS
     ]
-    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, WEIGHTS, Path("none")))
+    found = measure(rows, plan(rows))
     assert [each["source"] for each in found["sources"]] == ["a", "b"] and found["mean_auroc"] == 1
     for each in found["sources"]:
         assert (each["n"], each["overlap_auroc"], each["balanced_accuracy"]) == (4, 1, 1)
@@ -35,6 +41,6 @@ def test_each_source_is_measured_beside_word_overlap() -> None:
 @pytest.mark.parametrize("supported", [True, False])
 def test_one_kind_of_claim_alone_has_no_area(supported: bool) -> None:
     rows = [{"context": "x y z", "claim": "x y z", "supported": supported, "source": "a"}]
-    found = measure(rows, Plan(tuple(rows), 0.01, 1, 0, WEIGHTS, None))
+    found = measure(rows, plan(rows))
     assert found["sources"][0]["auroc"] is None and found["mean_auroc"] is None
     assert sum(table.row_count for table in tables(found)) == 1

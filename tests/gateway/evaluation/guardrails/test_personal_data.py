@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.evaluation.guardrails.inputs import Plan
+from gateway.evaluation.guardrails.inputs import GuardrailsPlan
 from gateway.evaluation.guardrails.personal_data import measure, tables
 from gateway.settings import SettingsError
 
@@ -14,8 +14,8 @@ def span(start: int, end: int, kind: str) -> dict[str, Any]:
     return {"start": start, "end": end, "type": kind}
 
 
-def plan() -> Plan:
-    return Plan((), 0.01, 1, 0, Path(), None)
+def plan() -> GuardrailsPlan:
+    return GuardrailsPlan(rows=(), false_positive_rate=0.01, num_threads=1, max_evaded=0, weights=Path())
 
 
 def test_what_is_found_missed_and_found_in_error() -> None:
