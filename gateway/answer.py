@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
+T = TypeVar("T")
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
@@ -109,6 +110,25 @@ async def close_answer(answer: Answer | None) -> None:
         source = answer.deltas
     elif isinstance(answer, Relayed):
         source = answer.body
+    await close_source(source)
+
+
+async def close_source(source: object) -> None:
+    """Close an iterator that is read no further, if it is one that can be closed."""
     close = getattr(source, "aclose", None)
     if close is not None:
         await close()
+
+
+class Following(AsyncIterator[T]):
+    """Reads another iterator, and closes it. A class: a generator that never started would not."""
+
+    def __init__(self, source: AsyncIterator[T]) -> None:
+        self._source = source
+
+    async def __anext__(self) -> T:
+        return await anext(self._source)
+
+    async def aclose(self) -> None:
+        """Close what is read from."""
+        await close_source(self._source)

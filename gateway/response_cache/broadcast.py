@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, TypeVar
 
+from gateway.answer import close_source
+
 T = TypeVar("T")
 
 MAX_AHEAD = 256
@@ -93,7 +95,7 @@ class Broadcast(Generic[T]):
             self._end = end
             self._close()
             self.notify()
-            await self._close_source()
+            await close_source(self._source)
 
     def _append(self, item: T) -> None:
         self._items.append(item)
@@ -114,11 +116,6 @@ class Broadcast(Generic[T]):
         if self.is_open:
             self.is_open = False
             self._on_closed()
-
-    async def _close_source(self) -> None:
-        close = getattr(self._source, "aclose", None)
-        if close is not None:
-            await close()
 
 
 class _Reader(Generic[T]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import EngineError
-from gateway.answer import Answer, Delta, Generated, Relayed, close_answer
+from gateway.answer import Answer, Delta, Following, Generated, Relayed, close_answer
 from gateway.errors import ApiError, to_api_error
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ServedModel
@@ -152,16 +152,16 @@ def _wants_json(request: object) -> bool:
     return kind in ("json_object", "json_schema")
 
 
-class _Replayed(AsyncIterator[Delta]):
+class _Replayed(Following[Delta]):
     """What was held back, then the rest; without the tokens' records unless the client asked for them."""
 
     def __init__(self, held: list[Delta], rest: AsyncIterator[Delta], *, keeps_tokens: bool) -> None:
+        super().__init__(rest)
         self._held = held[::-1]
-        self._rest = rest
         self._keeps_tokens = keeps_tokens
 
     async def __anext__(self) -> Delta:
-        delta = self._held.pop() if self._held else await anext(self._rest)
+        delta = self._held.pop() if self._held else await super().__anext__()
         if not self._keeps_tokens and delta.tokens:
             delta.tokens = []
         return delta
@@ -169,6 +169,4 @@ class _Replayed(AsyncIterator[Delta]):
     async def aclose(self) -> None:
         """Close what is read from."""
         self._held.clear()
-        close = getattr(self._rest, "aclose", None)
-        if close is not None:
-            await close()
+        await super().aclose()

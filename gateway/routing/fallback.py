@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.answer import Delta, Generated
+from gateway.answer import Delta, Following, Generated
 from gateway.errors import ApiError, RateLimited, TimedOut, Unavailable
 from policies.routes import ErrorClass
 
@@ -40,19 +40,13 @@ async def begin(answer: Generated) -> None:
         answer.deltas = _Begun(first, answer.deltas)
 
 
-class _Begun(AsyncIterator[Delta]):
-    """Deltas of which the first has been read. Not a generator: closing a new one does nothing."""
+class _Begun(Following[Delta]):
+    """Deltas of which the first has been read."""
 
     def __init__(self, first: Delta, rest: AsyncIterator[Delta]) -> None:
+        super().__init__(rest)
         self._first: Delta | None = first
-        self._rest = rest
 
     async def __anext__(self) -> Delta:
         first, self._first = self._first, None
-        return first if first is not None else await anext(self._rest)
-
-    async def aclose(self) -> None:
-        """Close what was read from."""
-        close = getattr(self._rest, "aclose", None)
-        if close is not None:
-            await close()
+        return first if first is not None else await super().__anext__()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from copy import copy
 from dataclasses import dataclass, field
 
-from gateway.answer import Delta, ToolCallDelta
+from gateway.answer import Delta, Following, ToolCallDelta
 from gateway.errors import Unavailable
 from guardrails.scan.chain import ScannerChain
 from guardrails.scan.scanner import Blocked
@@ -39,7 +39,7 @@ class _Choice:
     has_ended: bool = False
 
 
-class ScreenedDeltas:
+class ScreenedDeltas(Following[Delta]):
     """The deltas that the client gets. The result does not depend on how the source cuts its text."""
 
     def __init__(
@@ -50,7 +50,7 @@ class ScreenedDeltas:
         on_output: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_output` is called for each delta of the source: the model is at work while text is held."""
-        self._source = source
+        super().__init__(source)
         self._num_choices = num_choices
         self._on_output = on_output
         self._screening = screening
@@ -59,9 +59,6 @@ class ScreenedDeltas:
         self._ready: deque[Delta] = deque()
         self._has_ended = False
 
-    def __aiter__(self) -> ScreenedDeltas:
-        return self
-
     async def __anext__(self) -> Delta:
         """The next delta. Raises Unavailable for a check that failed, or what the source raises."""
         while not self._ready:
@@ -69,12 +66,6 @@ class ScreenedDeltas:
                 raise StopAsyncIteration
             await self._read()
         return self._ready.popleft()
-
-    async def aclose(self) -> None:
-        """Stop the generation."""
-        close = getattr(self._source, "aclose", None)
-        if close is not None:
-            await close()
 
     async def _read(self) -> None:
         delta = await anext(self._source, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.answer import Delta, Generated, Relayed
+from gateway.answer import Delta, Following, Generated, Relayed
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.providers.upstream.generated import in_deltas
 
@@ -22,17 +22,17 @@ class Listen(Stage):
         exchange.answer = neutral
 
 
-class _Heard(AsyncIterator[Delta]):
+class _Heard(Following[Delta]):
     """The deltas as they are; keeps their text."""
 
     def __init__(self, exchange: Exchange, deltas: AsyncIterator[Delta]) -> None:
+        super().__init__(deltas)
         self._exchange = exchange
-        self._deltas = deltas
         self._text: list[str] = []
 
     async def __anext__(self) -> Delta:
         try:
-            delta = await anext(self._deltas)
+            delta = await super().__anext__()
         except StopAsyncIteration:
             future = self._exchange.sent_text
             if future is not None and not future.done():
@@ -40,9 +40,3 @@ class _Heard(AsyncIterator[Delta]):
             raise
         self._text.append(delta.text)
         return delta
-
-    async def aclose(self) -> None:
-        """Close what is read from."""
-        close = getattr(self._deltas, "aclose", None)
-        if close is not None:
-            await close()

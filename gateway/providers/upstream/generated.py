@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.answer import Delta, FinishReason, Generated, Relayed, TokenInfo, ToolCallDelta
+from gateway.answer import Delta, FinishReason, Generated, Relayed, TokenInfo, ToolCallDelta, close_source
 from gateway.errors import UpstreamFailed
 from gateway.providers.upstream.answer_stream import DONE
 from gateway.providers.upstream.sse import EventReader, EventTooLong
@@ -105,7 +105,7 @@ def in_deltas(answer: Generated | Relayed) -> Generated:
     return generated(answer) if isinstance(answer, Relayed) else answer
 
 
-class RelayedDeltas:
+class RelayedDeltas(AsyncIterator[Delta]):
     """The deltas of a relayed chat. A class: a generator that never started does not close its source."""
 
     def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
@@ -114,10 +114,6 @@ class RelayedDeltas:
         self._choices: dict[int, _ChoiceState] = {}
         self._ready: deque[Delta] = deque()
         self._ended = False
-
-    def __aiter__(self) -> RelayedDeltas:
-        """Return the iterator itself."""
-        return self
 
     async def __anext__(self) -> Delta:
         """The next delta. Raises UpstreamFailed, or what the stream raises."""
@@ -131,9 +127,7 @@ class RelayedDeltas:
         """Stop: close the upstream's stream. Idempotent."""
         self._ended = True
         self._ready.clear()
-        close = getattr(self._body, "aclose", None)
-        if close is not None:
-            await close()
+        await close_source(self._body)
 
     async def _next(self) -> None:
         """Read one piece of the answer into `_ready`."""
