@@ -87,7 +87,6 @@ UNTESTED = {
     "gateway/exchange/translation.py": "an abstract class; each of its translations",
     "gateway/openai/completions.py": "/v1/completions, over HTTP",
     "gateway/openai/tokenize.py": "/tokenize, over HTTP",
-    "gateway/pipeline/stages/account.py": "test_pipeline",
     "gateway/pipeline/stages/listen.py": "test_pipeline",
     "gateway/providers/engine/prompts.py": "the engine's provider, over HTTP",
     "gateway/providers/upstream/forwarding.py": "endpoints/test_passthrough",

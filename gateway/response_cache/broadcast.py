@@ -41,15 +41,17 @@ class Broadcast(Generic[T]):
         self._items: deque[T] = deque()
         self._first = 0  # number of the first item that is kept
         self._num_bytes = 0
-        self._readers: set[_Reader[T]] = set()
+        self._readers: set[Reader[T]] = set()
+        self._payers: list[Reader[T]] = []  # in the order in which they came; empty when one has paid
         self._end: BaseException | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def reader(self) -> AsyncIterator[T]:
+    def reader(self) -> Reader[T]:
         """All items from the first on. Only while `is_open`; `aclose()` leaves."""
-        found = _Reader(self)
+        found = Reader(self)
         self._readers.add(found)
+        self._payers.append(found)
         if self._task is None:
             self._task = asyncio.create_task(self._pump())
         return found
@@ -62,7 +64,7 @@ class Broadcast(Generic[T]):
             await self._changed.wait()
         return self._items[number - self._first]
 
-    async def leave(self, reader: _Reader[T]) -> None:
+    async def leave(self, reader: Reader[T]) -> None:
         """One reader less; the last one cancels the source."""
         self._readers.discard(reader)
         self.notify()
@@ -71,6 +73,17 @@ class Broadcast(Generic[T]):
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    def settle(self, reader: Reader[T]) -> bool:
+        """Whether this reader, which is over, pays for all: the first of those that are left at the end."""
+        if reader not in self._payers:
+            return False
+        is_first = self._payers[0] is reader
+        self._payers.remove(reader)
+        if not is_first or (self._payers and self._end is None):
+            return False
+        self._payers.clear()
+        return True
 
     def notify(self) -> None:
         """Wake readers that wait for an item, and a source that waits for a reader."""
@@ -118,17 +131,19 @@ class Broadcast(Generic[T]):
             self._on_closed()
 
 
-class _Reader(Generic[T]):
+class Reader(Generic[T]):
     """One reader's position. A class, since an async generator that never started is not told to close."""
 
     def __init__(self, broadcast: Broadcast[T]) -> None:
         self.position = 0
         self._broadcast = broadcast
 
-    def __aiter__(self) -> _Reader[T]:
+    def __aiter__(self) -> Reader[T]:
+        """Return the reader itself."""
         return self
 
     async def __anext__(self) -> T:
+        """The next item."""
         item = await self._broadcast.item(self.position)
         self.position += 1
         self._broadcast.notify()
@@ -137,3 +152,7 @@ class _Reader(Generic[T]):
     async def aclose(self) -> None:
         """Stop reading."""
         await self._broadcast.leave(self)
+
+    def must_pay(self) -> bool:
+        """Whether the request of this reader pays for the source. Ask once, when it is over and closed."""
+        return self._broadcast.settle(self)

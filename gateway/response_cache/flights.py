@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cache.question import Question
 from cache.semantic_cache import Known
 from gateway.answer import Delta, Generated, Relayed
-from gateway.response_cache.broadcast import Broadcast
+from gateway.response_cache.broadcast import Broadcast, Reader
 
 DELTA_BYTES = 64
 """Size of a delta beside its texts."""
@@ -110,6 +110,12 @@ class Flights:
         """What was announced in the question's partition, by key."""
         found = self._known.get(question.partition)
         return {key: known for key, known in found.items() if key != question.key} if found else {}
+
+
+def share_of(answer: Generated | Relayed) -> Reader[Any] | None:
+    """What reads an answer that others may read too; None for one that was whole when it was shared."""
+    stream = answer.deltas if isinstance(answer, Generated) else answer.body
+    return stream if isinstance(stream, Reader) else None
 
 
 def _with_stream(answer: Generated | Relayed, stream: AsyncIterator[Any]) -> Generated | Relayed:

@@ -16,6 +16,7 @@ from cache.entry import Labels
 from cache.question import Question
 from cache.verify.guards import Unreadable
 from gateway.requests.types import ChatRequest
+from gateway.response_cache.broadcast import Reader
 from gateway.response_cache.flights import Flight
 from gateway.response_cache.settings import CacheSettings
 from guardrails.checks.personal_data.patterns import KINDS, PatternFinder
@@ -50,6 +51,7 @@ class CacheUse:
     outcome: Outcome = "miss"
     guard: str = ""  # the name of the one that stopped the nearest answer
     flight: Flight | None = None  # led by this request
+    share: Reader[Any] | None = None  # what reads an answer that other requests may read too
 
     def __post_init__(self) -> None:
         self.entry_key = self.question.key

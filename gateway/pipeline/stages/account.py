@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.accounting.ledger import Ledger, cost_usd
 from gateway.answer import Embedded, Usage
 from gateway.exchange.exchange import Exchange, Stage
+from gateway.exchange.model_table import ServedModel
+from gateway.response_cache.use import HITS
 from gateway.telemetry.request import CallResult
 
 
@@ -20,11 +24,14 @@ class Account(Stage):
         """Record the end of a model call. Exchanges without one are recorded by the ASGI endpoint alone."""
         if exchange.model is None:
             return
-        _charge(exchange, self._ledger)
+        calls = [*exchange.rejected_usage]
+        if exchange.answer is not None and _pays(exchange):
+            calls.append((exchange.model, exchange.usage))
+        self._charge(exchange, calls)
         answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
         exchange.asked.telemetry.call_ended(
             CallResult(
-                usage=_measured(exchange),
+                usage=_last_of(calls, exchange.model.name),
                 finish_reasons=answer.finish_reasons if answer is not None else (),
                 response_id=answer.response_id if answer is not None else "",
                 response_model=exchange.model.name,
@@ -32,24 +39,23 @@ class Account(Stage):
             )
         )
 
-
-def _charge(exchange: Exchange, ledger: Ledger) -> None:
-    """The tenant pays for what models computed: also for rejected answers, not for cached ones."""
-    calls = [*exchange.rejected_usage]
-    is_hit = exchange.cache_use is not None and exchange.cache_use.outcome in ("exact", "semantic", "shared")
-    if exchange.model is not None and not is_hit:
-        calls.append((exchange.model, exchange.usage))
-    tenant = exchange.principal.tenant
-    for model, usage in calls:
-        if exchange.counts_tokens:
-            ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
-        ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
+    def _charge(self, exchange: Exchange, calls: Sequence[tuple[ServedModel, Usage]]) -> None:
+        """Charge the tenant for what models have computed: also for rejected answers, not for cached ones."""
+        tenant = exchange.principal.tenant
+        for model, usage in calls:
+            if exchange.counts_tokens:
+                self._ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
+            self._ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
 
 
-def _measured(exchange: Exchange) -> Usage | None:
-    """The usage of the last call; None where it is unknown, or another exchange's, which counts it."""
-    if exchange.answer is None:
-        name = exchange.chosen_model.name
-        return next((usage for model, usage in exchange.rejected_usage[-1:] if model.name == name), None)
-    is_follower = exchange.cache_use is not None and exchange.cache_use.outcome == "shared"
-    return None if is_follower else exchange.usage
+def _pays(exchange: Exchange) -> bool:
+    """Whether the answer is paid by this exchange: one of those that share it, none for a stored one."""
+    use = exchange.cache_use
+    if use is None:
+        return True
+    return use.outcome not in HITS if use.share is None else use.share.must_pay()
+
+
+def _last_of(calls: Sequence[tuple[ServedModel, Usage]], model: str) -> Usage | None:
+    """The usage of the last call, if it asked this model."""
+    return next((usage for asked, usage in calls[-1:] if asked.name == model), None)

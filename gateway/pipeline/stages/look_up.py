@@ -21,7 +21,7 @@ from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
-from gateway.response_cache.flights import Flight
+from gateway.response_cache.flights import Flight, share_of
 from gateway.response_cache.hit_token import HEADER as QUESTION_HEADER
 from gateway.response_cache.hit_token import HitToken, write_hit
 from gateway.response_cache.recording import Unreadable, recorded_text, replay
@@ -168,6 +168,7 @@ class LookUp(Stage):
         if exchange.answer is None:
             exchange.asked.telemetry.call_ended(CallResult())
             return False
+        use.share = share_of(exchange.answer)
         use.outcome, use.entry_key = "shared", flight.key
         return True
 

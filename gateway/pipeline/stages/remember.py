@@ -13,6 +13,7 @@ from cache.classifiers import freshness
 from cache.classifiers.timeliness import lifetime_s
 from gateway.answer import Generated, Relayed
 from gateway.exchange.exchange import Exchange, Stage
+from gateway.response_cache.flights import share_of
 from gateway.response_cache.recording import ends_of, record
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.use import HITS, CacheUse
@@ -51,7 +52,8 @@ class Remember(Stage):
             else:
                 vector.add_done_callback(lambda done: self._store(use, answer, items, done.result()))
 
-        exchange.answer = use.flight.lead(answer, complete)
+        exchange.answer = shared = use.flight.lead(answer, complete)
+        use.share = share_of(shared)
 
     def _store(
         self,
