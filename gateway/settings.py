@@ -6,7 +6,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from policies.document import Policies
+from policies.upstream import UpstreamModel
 from policies.urls import url_fault
 
 DEFAULT_POLICIES = Path(__file__).parents[1] / "policies" / "default"
@@ -73,8 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     decision_log_max_bytes: int = 1 << 28  # then it becomes FILE.1, of which four are kept; 0: it only grows
     data_dir: str = ""  # folder of what survives a restart, stored responses; "": nothing does
     database_url: str = ""  # of stored objects; may hold a password; "": they are in the data folder
-    upstream_api_keys: dict[str, str] = {}  # by model name
-    upstream_proxies: dict[str, str] = {}  # by model name; URLs, which may hold a password
+    upstream_api_keys: dict[str, str] = {}  # as `upstream_places` names them
+    upstream_proxies: dict[str, str] = {}  # by the same names; URLs, which may hold a password
     redis_url: str = ""  # of the cache; may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
@@ -274,15 +275,20 @@ def _otlp_headers(text: str) -> dict[str, str]:
     return headers
 
 
+def upstream_places(policies: Policies) -> Iterator[tuple[str, UpstreamModel]]:
+    """Each place that answers for an upstream model: by its name, or as `NAME.targets[0]`."""
+    for name, entry in policies.models.items():
+        if entry.upstream is not None:
+            yield from ((f"{name}{place}", each) for place, each in entry.upstream.places().items())
+
+
 def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The API keys of upstreams by model, and of hooks by `guardrails.PROFILE.HOOK`.
+    """The API keys of upstreams by place, and of hooks by `guardrails.PROFILE.HOOK`.
 
     Raises SettingsError when a variable that one names is not set.
     """
     environment = os.environ if environment is None else environment
-    variables = {
-        name: e.upstream.api_key_env for name, e in policies.models.items() if e.upstream is not None
-    }
+    variables = {name: place.api_key_env for name, place in upstream_places(policies)}
     for name, profile in policies.guardrails.profiles.items():
         variables |= {f"guardrails.{name}.{hook}": rules.api_key_env for hook, rules in profile.hooks.items()}
     keys = {}
@@ -341,16 +347,15 @@ def _redis_url(where: str, variable: str, environment: Mapping[str, str] | None)
 
 
 def upstream_proxies(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The proxy of each upstream model that has one: its policy's, else the environment's.
+    """The proxy of each place of an upstream that has one: its policy's, else the environment's.
 
     HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY are read in lower case first; as in Go, they never apply
     to loopback addresses. Raises SettingsError for a proxy that is not an HTTP(S) URL.
     """
     environment = os.environ if environment is None else environment
     proxies = {}
-    for name, entry in policies.models.items():
-        upstream = entry.upstream
-        if upstream is None or upstream.unix_socket:
+    for name, upstream in upstream_places(policies):
+        if upstream.unix_socket:
             continue
         if proxy := upstream.proxy or environment_proxy(upstream.base_url, environment):
             proxies[name] = proxy
@@ -473,7 +478,7 @@ def api_key_of(variable: str) -> str:
 
 def subprocess_environment(policies: Policies) -> dict[str, str]:
     """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
-    secrets = {e.upstream.api_key_env for e in policies.models.values() if e.upstream is not None}
+    secrets = {place.api_key_env for _, place in upstream_places(policies)}
     secrets |= {h.api_key_env for p in policies.guardrails.profiles.values() for h in p.hooks.values()}
     secrets |= {policies.cache.redis.url_env} if policies.cache.redis is not None else set()
     secrets.add(policies.replicas.redis_url_env)

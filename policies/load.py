@@ -30,6 +30,7 @@ from policies.passthrough import passthrough_problems
 from policies.redaction import hidden, redacted, secret_values
 from policies.releases import release_problems
 from policies.tenants import tenant_problems
+from policies.upstream import target_faults
 from policies.urls import api_url_fault, url_fault
 
 _DOCUMENT = inspect.type_info(Document)
@@ -194,6 +195,8 @@ class _Merge:
             url = upstream.get(field)
             if url and (fault := fault_of(url)):
                 self._report(self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}")
+        for fault in target_faults(upstream):
+            self._report(self.places[(*place, "targets")], f"models.{model}.upstream.targets{fault}")
         if upstream and not {(*place, "base_url"), (*place, "service")} & self.places.keys():
             message = f"models.{model}.upstream needs a base_url, or the name of a known service as `service`"
             self._report(self.places[place], message)

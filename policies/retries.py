@@ -7,15 +7,18 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-RetryCause = Literal["connect", "broken", "rate_limited", "server_error", "timeout", "unavailable"]
+RetryCause = Literal[
+    "connect", "broken", "rate_limited", "server_error", "timeout", "unavailable", "key_refused"
+]
 RETRY_CAUSES: tuple[RetryCause, ...] = get_args(RetryCause)
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Calls of an upstream that are made again when one fails before the first content of its answer.
 
-    Without a `retry-after` each waits a random time of up to 0.1 s, then 0.2 s, 0.4 s and so on, at most 2 s.
-    A `retry-after` of more than 5 s, or beyond the request's time limit, ends the retries.
+    Another one of several `targets` is asked at once; the same one after its `retry-after`, else after a
+    random time of up to 0.1 s, then 0.2 s, 0.4 s and so on, at most 2 s. A `retry-after` of more than 5 s, or
+    beyond the request's time limit, ends the retries.
     """
 
     attempts: Annotated[
@@ -26,7 +29,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(
             description="`connect`: no connection. `broken`: the connection or the answer breaks off, or is "
             "none. `rate_limited`: 429. `server_error`: 500 and 502. `timeout`: 408 and 504. `unavailable`: "
-            "503 and 529. Default: all. The gateway's own limits on an upstream's time are not retried."
+            "503 and 529. `key_refused`: 401 and 403. This one, and a `timeout` by the gateway's own limits, "
+            "are worth only another one of several `targets`. Default: all."
         ),
     ] = None
     budget: Annotated[

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +12,7 @@ from msgspec import Meta
 from policies.names import EnvironmentName, FilePath
 from policies.plugins import Names, known_names
 from policies.services import APIS, SERVICES, KeyHeader, ServiceName
+from policies.urls import api_url_fault
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 RemoteName = Annotated[
@@ -23,6 +26,27 @@ ProxyUrl = Annotated[
         "NO_PROXY of the environment, where a URL may also hold USER:PASSWORD@.",
     ),
 ]
+
+
+BaseUrl = Annotated[str, Meta(pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$")]
+
+
+class UpstreamTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One place of several that answer for an upstream's model: another URL, or another key of the same."""
+
+    base_url: Annotated[BaseUrl, Meta(description="Default: the upstream's.")] = ""
+    api_key_env: Annotated[
+        EnvironmentName | None,
+        Meta(description="Default: the upstream's. Required at another host, where that one has a key."),
+    ] = None
+    weight: Annotated[float, Meta(gt=0, le=1e6, description="Its capacity beside that of the others.")] = 1.0
+    max_concurrent: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Most requests at a time in each gateway worker. Where all targets are full, a "
+            "request is retried after 1 s, and then gets a 429."
+        ),
+    ] = None
 
 
 class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +74,14 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "/model, e.g. https://host/v1. Required without a `service`.",
         ),
     ] = ""
+    targets: Annotated[
+        list[UpstreamTarget],
+        Meta(
+            description="Several places that answer for the model. A request goes to the less loaded of two "
+            "healthy ones, the next turns of a conversation to the one that has answered, a retry to "
+            "another one. What a target does not say is the upstream's."
+        ),
+    ] = []
     model: RemoteName | None = None
     api_key_env: EnvironmentName | None = None
     api_key_header: Annotated[
@@ -135,6 +167,37 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                     msgspec.structs.force_setattr(self, name, getattr(service, name))
         if not self.base_url:
             raise ValueError("needs a base_url, or the name of a known service")
+
+    def places(self) -> dict[str, UpstreamModel]:
+        """Each place that answers, as an upstream of its own, by what stands behind the model's name."""
+        if not self.targets:
+            return {"": self}
+        return {f".targets[{number}]": self._at(each) for number, each in enumerate(self.targets)}
+
+    def _at(self, target: UpstreamTarget) -> UpstreamModel:
+        url, key = target.base_url or self.base_url, target.api_key_env or self.api_key_env
+        return msgspec.structs.replace(self, base_url=url, api_key_env=key, targets=[])
+
+
+def target_faults(upstream: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the `targets` of an upstream as it is written, each fault with its remedy."""
+    targets = [target for target in upstream.get("targets") or () if isinstance(target, dict)]
+    if targets and upstream.get("unix_socket"):
+        yield " are several places, and unix_socket is one; remove either"
+    service = next((each.base_url for name, each in SERVICES.items() if name == upstream.get("service")), "")
+    own_url = str(upstream.get("base_url") or service)
+    for number, target in enumerate(targets):
+        url = str(target.get("base_url") or "")
+        if url and (fault := api_url_fault(url)):
+            yield f"[{number}].base_url {fault}"
+        if target in targets[:number]:
+            yield f"[{number}] is the same as one before it; remove it"
+        is_elsewhere = url and own_url and urlsplit(url)[:2] != urlsplit(own_url)[:2]
+        if is_elsewhere and upstream.get("api_key_env") and not target.get("api_key_env"):
+            yield (
+                f"[{number}] is at another host than the upstream, whose api_key_env is not sent there; "
+                "give each target its own"
+            )
 
 
 _UPSTREAM_DEFAULTS = {

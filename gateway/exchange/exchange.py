@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import takewhile
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,7 +19,7 @@ from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.fleet.fleet import Patience
 from gateway.providers.base import ModelCall, RequestT
-from gateway.requests.types import ModelRequest
+from gateway.requests.types import ChatRequest, ModelRequest
 from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
 from gateway.telemetry.request import RequestTelemetry
@@ -165,10 +167,19 @@ class Exchange:
             # A shadow's failure is not worth a second call.
             retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
             patience = Patience(retry, self.asked.deadlines.left_s, telemetry.retried)
+            if model.fleet.has_choice and isinstance(self.request, ChatRequest):
+                patience = replace(patience, **self._conversation(self.request))
             return await model.fleet.ask(lambda provider: ask(provider, call), patience)
         finally:
             if call.lost and telemetry is self.asked.telemetry:
                 self.rejected_usage += [(model, usage) for usage in call.lost]
+
+    def _conversation(self, request: ChatRequest) -> dict[str, Any]:
+        """What identifies a chat by its first turn, so that the others meet what a target has cached."""
+        first = [*takewhile(lambda message: message.get("role") != "assistant", request.messages)]
+        text = repr((self.principal.tenant, first)).encode("utf-8", "surrogatepass")
+        key = hashlib.blake2b(text, digest_size=16).digest()
+        return {"conversation": key, "is_continued": len(first) < len(request.messages)}
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""

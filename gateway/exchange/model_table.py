@@ -40,6 +40,7 @@ class ModelState:
     phase: str = ""
     fraction: float = 0.0
     failure: ModelFailure | None = None
+    targets: list[str] | None = None  # the phase of each of an upstream's, where there are several
 
 
 def always_ready() -> ModelState:

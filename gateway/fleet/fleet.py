@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from gateway.answer import Answer
-from gateway.errors import ApiError
+from gateway.errors import ApiError, RateLimited, retry_after
 from gateway.fleet.budget import RetryBudget
+from gateway.fleet.choice import healthy, less_loaded
 from gateway.fleet.health import Trouble
-from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_of, retry_after_s
+from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_elsewhere, cause_of, retry_after_s
+from gateway.fleet.stays import Stays
 from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from policies.retries import Retry, RetryCause
@@ -41,55 +43,117 @@ class Patience:
     rules: Retry
     left_s: Callable[[], float]  # until the request's total time limit
     on_retry: Callable[[RetryCause], None] = _ignore
+    conversation: bytes = b""  # identifies it by its first turn
+    is_continued: bool = False  # a target has answered a turn of it
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """The calls of one request so far."""
+
+    patience: Patience
+    num_retries: int = 0
+    failed: list[Target] = field(default_factory=list)  # since all of them were asked
 
 
 class Fleet:
     """What answers for one model of the policies."""
 
-    def __init__(self, target: Target, budget: RetryBudget, timing: Timing = Timing()) -> None:
-        self._target = target
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        budget: RetryBudget,
+        timing: Timing = Timing(),
+        stays: Stays | None = None,
+    ) -> None:
+        """`stays`: where conversations have been answered."""
+        self._targets = tuple(targets)
         self._budget = budget
         self._timing = timing
+        self._stays = stays or Stays()
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there are several targets, of which conversations keep one."""
+        return len(self._targets) > 1
+
+    @property
+    def troubles(self) -> list[Trouble | None]:
+        """Why each target is left out; None for one that is not."""
+        return [target.health.trouble for target in self._targets]
 
     @property
     def trouble(self) -> Trouble | None:
-        """Why other models should be asked; None: this one may be."""
-        return self._target.health.trouble
+        """Why other models should be asked; None: a target of this one may be."""
+        found = self.troubles
+        return None if None in found else found[0]
 
     async def ask(self, ask: AskProvider, patience: Patience) -> Answer:
         """The answer, of which at most its beginning has arrived. Raises the ApiError of the last call."""
         self._budget.count_call()
-        num_retries = 0
+        attempts = _Attempts(patience)
+        known = self._stays.target_of(patience.conversation) if patience.is_continued else ""
+        target = self._choose(self._targets, known)
         while True:
             try:
-                return await _call(self._target, ask)
+                answer = await _call(target, ask)
             except ApiError as error:
-                cause = cause_of(error)
-                wait_s = self._wait_s(error, num_retries)
-                if cause is None or not self._may_retry(patience, cause, num_retries, wait_s):
-                    raise
-            patience.on_retry(cause)
-            num_retries += 1
-            await self._timing.sleep(wait_s)
+                target, wait_s = self._after(error, target, attempts)
+            else:
+                self._stays.remember(patience.conversation, target.place)
+                return answer
+            if wait_s:
+                await self._timing.sleep(wait_s)
+
+    def _choose(self, targets: Sequence[Target], known: str = "") -> Target:
+        """The target at the place `known` if it may be asked, else the less loaded of two."""
+        if len(targets) == 1:
+            return targets[0]
+        usable = [target for target in healthy(targets) if not target.is_full] or list(targets)
+        kept = next((target for target in usable if target.place == known), None) if known else None
+        return kept or less_loaded(usable, self._timing.draw)
+
+    def _after(self, error: ApiError, target: Target, attempts: _Attempts) -> tuple[Target, float]:
+        """The target to ask next, and after how long: another one at once. Raises `error` for none."""
+        attempts.failed.append(target)
+        others = [other for other in self._targets if other not in attempts.failed and other.may_be_asked]
+        if others:
+            cause, wait_s = cause_elsewhere(error), 0.0
+        else:
+            cause, wait_s = cause_of(error), self._wait_s(error, attempts.num_retries)
+        if cause is None or not self._may_retry(attempts, cause, wait_s):
+            raise error
+        attempts.patience.on_retry(cause)
+        attempts.num_retries += 1
+        if others:
+            return self._choose(others), wait_s
+        attempts.failed.clear()
+        return self._choose(self._targets), wait_s
 
     def _wait_s(self, error: ApiError, num_retries: int) -> float:
         asked_s = retry_after_s(error, self._timing.now_s())
         return backoff_s(num_retries, self._timing.draw()) if asked_s is None else asked_s
 
-    def _may_retry(self, patience: Patience, cause: RetryCause, num_retries: int, wait_s: float) -> bool:
+    def _may_retry(self, attempts: _Attempts, cause: RetryCause, wait_s: float) -> bool:
         """Whether the request's rules, its time and the budget allow it; the last one is then used."""
-        rules = patience.rules
+        rules = attempts.patience.rules
         return (
-            num_retries < rules.attempts
+            attempts.num_retries < rules.attempts
             and rules.covers(cause)
             and wait_s <= MAX_RETRY_AFTER_S
-            and wait_s < patience.left_s()
+            and wait_s < attempts.patience.left_s()
             and self._budget.try_take(rules.budget)
         )
 
 
 async def _call(target: Target, ask: AskProvider) -> Answer:
     """The answer of one call, which the target follows to its end."""
+    if target.is_full:
+        raise RateLimited(
+            f"As many requests run as `max_concurrent` allows, {target.max_concurrent}. Try again.",
+            code="upstream_full",
+            headers=retry_after(1.0),
+        )
     call = target.begin()
     try:
         return call.follow(await ask(target.provider))

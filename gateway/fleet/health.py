@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from gateway.errors import ApiError
-from gateway.fleet.retries import cause_of, retry_after_s
+from gateway.fleet.retries import TIME_LIMITS, cause_of, retry_after_s
 from gateway.fleet.window import Window
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,6 @@ KEY_PAUSE_S = 300.0
 PROBE_S = 30.0
 """For this long one call is waited for, before another one probes the target too."""
 
-_TIME_LIMITS = ("upstream_first_token_timeout", "upstream_idle_timeout", "upstream_total_timeout")
-
 
 def trouble_of(error: ApiError) -> Trouble | None:
     """What an error says about the target; None: it works, and the request is to blame."""
@@ -37,7 +35,7 @@ def trouble_of(error: ApiError) -> Trouble | None:
         return "key_refused"
     if (error.upstream_status or error.status) == 429:
         return "rate_limited"
-    return "failing" if error.code in _TIME_LIMITS or cause_of(error) is not None else None
+    return "failing" if error.code in TIME_LIMITS or cause_of(error) is not None else None
 
 
 class Health:
@@ -58,24 +56,24 @@ class Health:
         self._failures_in_row = 0
         self._trouble: Trouble | None = None
         self._pauses_in_row = 0  # after failures
-        self._until_s = 0.0
+        self.out_until_s = 0.0
         self.num_pauses = 0
 
     @property
     def trouble(self) -> Trouble | None:
         """Why it is out; None: it may be asked, if only by one call to see whether it works again."""
-        return self._trouble if self._clock() < self._until_s else None
+        return self._trouble if self._clock() < self.out_until_s else None
 
     def begin(self) -> bool:
         """A call begins. Whether it is a probe: until it ends the target stays out for others."""
         if self._trouble is None or self.trouble is not None:
             return False
-        self._until_s = self._clock() + PROBE_S
+        self.out_until_s = self._clock() + PROBE_S
         return True
 
     def abandoned(self) -> None:
         """The probe was cancelled, and says nothing: another call may be it."""
-        self._until_s = self._clock()
+        self.out_until_s = self._clock()
 
     def answered(self, num_pauses: int) -> None:
         """The first content of an answer is there: the target works.
@@ -84,7 +82,7 @@ class Health:
         """
         if num_pauses == self.num_pauses:
             self._trouble = None
-            self._until_s = 0.0
+            self.out_until_s = 0.0
             self._pauses_in_row = 0
 
     def completed(self) -> None:
@@ -120,5 +118,5 @@ class Health:
             return
         self._trouble = trouble
         self.num_pauses += 1
-        self._until_s = self._clock() + pause_s
+        self.out_until_s = self._clock() + pause_s
         self.on_out(trouble)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.health import Health, Trouble
+from gateway.fleet.stays import Stays
 
 
 class FleetMemory:
@@ -14,16 +15,21 @@ class FleetMemory:
     def __init__(self) -> None:
         self.on_out: Callable[[str, Trouble], None] = lambda model, trouble: None
         self._budgets: dict[str, RetryBudget] = {}
+        self._stays: dict[str, Stays] = {}
         self._healths: dict[tuple[str, str], Health] = {}
 
     def budget(self, model: str) -> RetryBudget:
         """The budget of a model's retries."""
         return self._budgets.setdefault(model, RetryBudget())
 
+    def stays(self, model: str) -> Stays:
+        """Where a model's conversations have been answered."""
+        return self._stays.setdefault(model, Stays())
+
     def health(self, model: str, place: str) -> Health:
         """The health of a model's target; `place`: its URL and its key's name, which a reload may change."""
         found = self._healths.get((model, place))
         if found is None:
-            found = self._healths[model, place] = Health(repr(model))
+            found = self._healths[model, place] = Health(f"{model!r} at {place}")
             found.on_out = lambda trouble: self.on_out(model, trouble)
         return found

@@ -28,11 +28,12 @@ _BY_STATUS: Mapping[int, RetryCause] = {
     504: "timeout",
     529: "unavailable",
 }
+TIME_LIMITS = ("upstream_first_token_timeout", "upstream_idle_timeout", "upstream_total_timeout")
+"""Codes of the gateway's own limits on an upstream."""
 _FINAL_CODES = frozenset(
     {
         "content_filter", "content_policy_violation", "context_length_exceeded", "insufficient_quota",
-        "request_too_large", "upstream_authentication_error", "upstream_first_token_timeout",
-        "upstream_idle_timeout", "upstream_redirect", "upstream_total_timeout",
+        "request_too_large", "upstream_authentication_error", "upstream_redirect", *TIME_LIMITS,
     }
 )  # fmt: skip
 """The same call would fail in the same way, or has had all the time that it may take."""
@@ -45,6 +46,15 @@ def cause_of(error: ApiError) -> RetryCause | None:
         return None
     by_status = _BY_STATUS.get(error.upstream_status or error.status)
     return _BY_CODE.get(error.code or "", by_status)
+
+
+def cause_elsewhere(error: ApiError) -> RetryCause | None:
+    """Why another target may be asked; None: it would fail in the same way."""
+    if error.code in TIME_LIMITS:
+        return "timeout"
+    if error.code == "upstream_authentication_error":
+        return "key_refused"
+    return "rate_limited" if error.upstream_status == 429 else cause_of(error)
 
 
 def retry_after_s(error: ApiError, now_s: float) -> float | None:

@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from gateway.answer import Answer, Generated, Relayed
 from gateway.errors import ApiError
 from gateway.fleet.health import Health, trouble_of
+from gateway.fleet.latency import PeakLatency
 from gateway.providers.base import Provider
 
 T = TypeVar("T")
+MIN_LATENCY_S = 0.001
+"""Below it targets are equal, and only what they have to do counts."""
 
 
 class Target:
     """A provider with what is known of it."""
 
-    def __init__(self, provider: Provider, health: Health) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        health: Health,
+        *,
+        place: str = "",
+        weight: float = 1.0,
+        max_concurrent: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`place` identifies it among those of its model, `weight` is its capacity beside theirs."""
         self.provider = provider
         self.health = health
+        self.place = place
+        self.max_concurrent = max_concurrent
+        self.num_running = 0
+        self.latency = PeakLatency(clock)
+        self.clock = clock
+        self._weight = weight
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many calls as it may have."""
+        return self.max_concurrent is not None and self.num_running >= self.max_concurrent
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether it is neither full nor left out after failures."""
+        return not self.is_full and self.health.trouble is None
+
+    def load(self) -> float:
+        """The time that a further call would wait, as far as one can tell."""
+        return max(MIN_LATENCY_S, self.latency.value_s()) * (self.num_running + 1) / self._weight
 
     def begin(self) -> TargetCall:
         """Begin a call, which must be ended."""
@@ -28,17 +62,20 @@ class Target:
 class TargetCall:
     """One call: tells the target how it went, once."""
 
-    __slots__ = ("_is_open", "_is_probe", "_num_pauses", "_target")
+    __slots__ = ("_began_s", "_is_open", "_is_probe", "_num_pauses", "_target")
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._is_probe = target.health.begin()
         self._num_pauses = target.health.num_pauses
+        self._began_s = target.clock()
         self._is_open = True
+        target.num_running += 1
 
     def follow(self, answer: Answer) -> Answer:
         """The answer, of which the first content is there; the call ends with it."""
         self._target.health.answered(self._num_pauses)
+        self._target.latency.answered(self._took_s())
         if isinstance(answer, Generated):
             answer.deltas = _Followed(answer.deltas, self)
         elif isinstance(answer, Relayed) and not isinstance(answer.body, bytes):
@@ -60,7 +97,9 @@ class TargetCall:
         if trouble is None:
             self._target.health.answered(self._num_pauses)
             self._target.health.completed()
+            self._target.latency.answered(self._took_s())
         else:
+            self._target.latency.failed(self._took_s())
             self._target.health.failed(trouble, error, is_probe=self._is_probe)
 
     def abandon(self) -> None:
@@ -68,8 +107,12 @@ class TargetCall:
         if self._close() and self._is_probe:
             self._target.health.abandoned()
 
+    def _took_s(self) -> float:
+        return self._target.clock() - self._began_s
+
     def _close(self) -> bool:
         was_open, self._is_open = self._is_open, False
+        self._target.num_running -= was_open
         return was_open
 
 

@@ -30,7 +30,7 @@ from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
-from gateway.providers.upstream.apis import open_api
+from gateway.providers.upstream.apis import Api, open_api
 from gateway.providers.upstream.forwarding import Forwarder
 from gateway.requests.reasoning import default_effort_error
 from gateway.response_cache.response_cache import ResponseCache
@@ -44,7 +44,7 @@ from gateway.wiring.worker_parts import WorkerParts
 from guardrails.screen.guard import EmbedTexts, Guard, Vectors, no_vectors
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile
-from policies.upstream import UpstreamModel
+from policies.upstream import UpstreamModel, UpstreamTarget
 
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
@@ -96,8 +96,10 @@ class ModelBuilder:
                 raise ValueError(
                     f"the model {name!r} is no upstream: no request can be passed to it as it is"
                 )
-            key, proxy = self._settings.upstream_api_keys.get(name), self._settings.upstream_proxies.get(name)
-            self._forwarders[name] = Forwarder(name, upstream, key, proxy or "")
+            suffix, place = next(iter(upstream.places().items()))  # others would not know what one keeps
+            key = self._settings.upstream_api_keys.get(name + suffix)
+            proxy = self._settings.upstream_proxies.get(name + suffix, "")
+            self._forwarders[name] = Forwarder(name, place, key, proxy)
             self.resources.append(self._forwarders[name])
         return self._forwarders[name]
 
@@ -175,26 +177,45 @@ class ModelBuilder:
 
     def _upstream(self, name: str, upstream: UpstreamModel) -> ServedModel:
         api = open_api(name, upstream.api)
-        provider = api.provider(
-            name,
-            upstream,
-            self._settings.upstream_api_keys.get(name),
-            self._settings.upstream_proxies.get(name, ""),
-        )
-        self.resources.append(provider)
+        targets = self._targets(name, upstream, api)
         memory = self._parts.fleet
-        health = memory.health(name, f"{upstream.base_url} {upstream.api_key_env}")
-        fleet = Fleet(Target(provider, health), memory.budget(name))
+        fleet = Fleet(targets, memory.budget(name), stays=memory.stays(name))
+
+        def state() -> ModelState:
+            shown = [str(trouble or "ready") for trouble in fleet.troubles]
+            targets = shown if fleet.has_choice else None
+            return ModelState(fleet.trouble is None, fleet.trouble or "ready", 1.0, targets=targets)
+
         # The provider itself enforces the limits on connecting, the first token and idling.
         return ServedModel(
             name,
             "upstream",
-            provider,
+            targets[0].provider,
             TimeLimits(None, None, upstream.total_timeout_s),
-            lambda: ModelState(fleet.trouble is None, phase=fleet.trouble or "ready", fraction=1.0),
+            state,
             fleet=fleet,
             upstream_api=api.span_name,
         )
+
+    def _targets(self, name: str, upstream: UpstreamModel, api: Api) -> list[Target]:
+        found = []
+        rules = upstream.targets or [UpstreamTarget()]
+        for (suffix, place), rule in zip(upstream.places().items(), rules, strict=True):
+            key = self._settings.upstream_api_keys.get(name + suffix)
+            proxy = self._settings.upstream_proxies.get(name + suffix, "")
+            provider = api.provider(name, place, key, proxy)
+            self.resources.append(provider)
+            where = place.base_url + (f" with {place.api_key_env}" if place.api_key_env else "")
+            found.append(
+                Target(
+                    provider,
+                    self._parts.fleet.health(name, where),
+                    place=where,
+                    weight=rule.weight,
+                    max_concurrent=rule.max_concurrent,
+                )
+            )
+        return found
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
         client = EngineClient(self._settings.socket_paths[name])

@@ -1,4 +1,4 @@
-"""Upstreams that fail in every way: alone, or with a fallback; streamed and whole."""
+"""Upstreams that fail in every way: alone, beside another target, or with a fallback; streamed and whole."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ def gateway(
     fallbacks = {name: {"model": name, "fallback": {"any": ["sound"]}} for name in [*names, *refusing]}
     routes = {f"r-{name}": route for name, route in fallbacks.items()}
     routes["r-off"] = {"model": "off", "retry": {"attempts": 0}}
+    targets = {"base_url": sound.base_url, "targets": [{"base_url": faulty.base_url}, {}], **limits}
+    pairs = [f"two-{fault}-{way}" for fault in FAULTS for way in WAYS]
+    models |= {name: {"upstream": targets} for name in pairs}
+    half_dead = {"base_url": sound.base_url, "targets": [{"base_url": "http://127.0.0.1:9/v1"}, {}]}
+    models |= {"half": {"upstream": half_dead}}
     candidates = {"dead": {"quality": 0.5}, "sound": {"quality": 0.5}}
     models |= {"dead": {"upstream": {"base_url": "http://127.0.0.1:9/v1"}}}
     routes["fastest"] = {
@@ -116,6 +121,29 @@ def test_a_fallback_answers_after_a_lasting_failure(gateway: Server, fault: str,
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "501"])  # another would say the same
+def test_another_target_answers_after_a_lasting_failure(
+    gateway: Server, faulty: Upstream, fault: str, way: str
+) -> None:
+    if (fault, way) in BREAKS_OFF:
+        pytest.skip("content was sent")
+    model = f"two-{fault}-{way}"
+    responses = [ask(gateway, model, f"fault {fault} 99", way) for _ in range(3)]
+    assert all(map(is_answered, responses)), [response.text for response in responses]
+    attempts = [response.headers["x-penstock-attempts"] for response in responses]
+    assert sorted(attempts) == ["1", "1", "2"] and faulty.num_seen(model) == 1
+
+
+def test_a_target_that_is_dead_is_seen_once_by_many_requests(gateway: Server) -> None:
+    responses = [ask(gateway, "half", "hi", "whole") for _ in range(100)]
+    assert all(map(is_answered, responses))
+    assert sum(response.headers["x-penstock-attempts"] != "1" for response in responses) <= 5
+    states = httpx.get(f"{gateway.root_url}/health/ready").json()["models"]
+    assert states["half"]["ready"] and len(states["half"]["targets"]) == 2
+    assert "targets" not in states["sound"]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_refused_connection_is_retried_and_falls_back(gateway: Server, way: str) -> None:
     response = ask(gateway, f"refuse-{way}", "hi", way)
     assert response.status_code == 502 and response.headers["x-penstock-attempts"] == "3"
@@ -148,5 +176,5 @@ def test_choices_pass_over_a_dead_upstream(gateway: Server) -> None:
 
 def test_a_refused_key_is_an_error_in_the_log(gateway: Server) -> None:
     ask(gateway, "all-403-whole", "fault 403 99", "whole")
-    lines = [line for line in gateway.log.splitlines() if "'all-403-whole' refuses" in line]
+    lines = [line for line in gateway.log.splitlines() if "'all-403-whole' at http" in line]
     assert lines and all(" ERROR " in line for line in lines)

@@ -20,7 +20,7 @@ from gateway.settings import (
 )
 from policies.document import ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, HookRules
-from policies.upstream import UpstreamModel
+from policies.upstream import UpstreamModel, UpstreamTarget
 
 
 def test_data_folder_is_in_the_users_state(tmp_path: Path) -> None:
@@ -128,6 +128,18 @@ def test_upstream_keys() -> None:
     assert upstream_api_keys(upstream(None), {}) == {}
     with pytest.raises(SettingsError, match="model 'u' takes its API key from the variable MY_KEY"):
         upstream_api_keys(upstream("MY_KEY"), {})
+
+
+def test_targets_have_keys_and_proxies_of_their_own() -> None:
+    targets = [UpstreamTarget(base_url="http://a/v1", api_key_env="A"), UpstreamTarget(api_key_env="B")]
+    model = UpstreamModel(base_url="http://h/v1", targets=targets)
+    policies = Policies(models={"u": ModelEntry(upstream=model)})
+    keys = upstream_api_keys(policies, {"A": "sk-a", "B": "sk-b"})
+    assert keys == {"u.targets[0]": "sk-a", "u.targets[1]": "sk-b"}
+    with pytest.raises(SettingsError, match=r"model 'u.targets\[1\]' takes its API key from the variable B"):
+        upstream_api_keys(policies, {"A": "sk-a"})
+    proxies = settings.upstream_proxies(policies, {"http_proxy": "http://p:1", "no_proxy": "a"})
+    assert proxies == {"u.targets[1]": "http://p:1"}
 
 
 def test_subprocesses_get_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from gateway.exchange.exchange import Asked, Exchange, NotYet
-from tests.gateway.pipeline.exchanges import exchange_of, models, routed_to
+from gateway.fleet.budget import RetryBudget
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.health import Health
+from gateway.fleet.target import Target
+from gateway.pipeline.stages.read_request import ReadRequest
+from gateway.providers.fake import FakeProvider
+from tests.gateway.pipeline.exchanges import exchange_of, exchange_with, models, routed_to
 
 MAX_FIELDS = 22
 """Fields of `Exchange`. The number may shrink: a stage's own state belongs to the stage, or to a record."""
@@ -48,3 +54,18 @@ def test_the_exchange_does_not_grow() -> None:
 def test_types_say_what_is_there() -> None:
     texts = [path.read_text("utf-8") for path in Path("gateway").rglob("*.py")]
     assert sum(len(re.findall(r"assert .* is not None", text)) for text in texts) <= MAX_ASSERTS
+
+
+async def test_the_turns_of_a_conversation_have_one_target() -> None:
+    providers = [FakeProvider(), FakeProvider()]
+    targets = [Target(each, Health("m"), place=str(at)) for at, each in enumerate(providers)]
+    model = replace(models().resolve("m"), fleet=Fleet(targets, RetryBudget()))
+    messages = [{"role": "user", "content": "hi"}]
+    for num_asked in range(1, 6):
+        exchange = exchange_with({"model": "m", "messages": messages})
+        await ReadRequest().enter(exchange)
+        exchange.route(routed_to(model))
+        await exchange.ask(model, exchange.asked.telemetry)
+        assert sorted(len(each.asked) for each in providers) == [0, num_asked]
+        messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
+    assert exchange.asked.telemetry.num_attempts == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.answer import Answer, Embedded, Usage
-from gateway.errors import ApiError, RateLimited, Unavailable, UpstreamFailed
+from gateway.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable, UpstreamFailed
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.fleet import Fleet, Patience, Timing
 from gateway.fleet.health import Health
@@ -43,7 +43,7 @@ async def asked(errors: Sequence[ApiError], retry: Retry = DEFAULT_RETRY, *, lef
     """What happened; it fails with the error that is left."""
     found = Asked(list(errors))
     timing = Timing(found.sleep, lambda: 1_700_000_000.0, lambda: 1.0)
-    fleet = Fleet(Target(FakeProvider(), Health("m")), RetryBudget(lambda: 0.0), timing)
+    fleet = Fleet([Target(FakeProvider(), Health("m"))], RetryBudget(lambda: 0.0), timing)
     assert await fleet.ask(found.ask, Patience(retry, lambda: left_s, found.causes.append)) is ANSWER
     return found
 
@@ -84,7 +84,7 @@ async def test_the_rules_say_how_often_and_after_what() -> None:
 
 
 async def test_the_budget_is_shared_by_requests() -> None:
-    fleet = Fleet(Target(FakeProvider(), Health("m")), RetryBudget(lambda: 0.0), Timing(Asked([]).sleep))
+    fleet = Fleet([Target(FakeProvider(), Health("m"))], RetryBudget(lambda: 0.0), Timing(Asked([]).sleep))
     calls = 0
     for _ in range(100):
         found = Asked([Unavailable("x")] * 9)
@@ -92,3 +92,107 @@ async def test_the_budget_is_shared_by_requests() -> None:
             await fleet.ask(found.ask, Patience(Retry(), lambda: 60.0))
         calls += found.calls
     assert calls == 110
+
+
+class Places:
+    """Two targets; `down` are those that fail, with this error."""
+
+    def __init__(self, *, max_concurrent: int | None = None) -> None:
+        self.providers = [FakeProvider(), FakeProvider()]
+        self.targets = [
+            Target(each, Health(str(number)), place=str(number), max_concurrent=max_concurrent)
+            for number, each in enumerate(self.providers)
+        ]
+        self.down: dict[int, ApiError] = {}
+        self.asked: list[int] = []
+        self.slept: list[float] = []
+        self.begun: set[bytes] = set()
+        timing = Timing(self.sleep, lambda: 1_700_000_000.0, lambda: 0.0)
+        self.fleet = Fleet(self.targets, RetryBudget(lambda: 0.0), timing)
+
+    async def sleep(self, wait_s: float) -> None:
+        self.slept.append(wait_s)
+
+    async def ask(self, provider: Provider) -> Answer:
+        number = next(at for at, each in enumerate(self.providers) if each is provider)
+        self.asked.append(number)
+        if number in self.down:
+            raise self.down[number]
+        return Embedded([], Usage())
+
+    async def answer(self, conversation: bytes = b"", retry: Retry = DEFAULT_RETRY) -> list[int]:
+        """The targets that one request has asked."""
+        self.asked = []
+        is_continued = conversation in self.begun
+        await self.fleet.ask(
+            self.ask, Patience(retry, lambda: 60.0, conversation=conversation, is_continued=is_continued)
+        )
+        self.begun.add(conversation)
+        return self.asked
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("x"),
+        RateLimited("x", headers={"retry-after": "60"}),
+        UpstreamFailed("x", code="upstream_authentication_error"),
+        TimedOut("x", code="upstream_first_token_timeout"),
+    ],
+)
+async def test_another_target_is_asked_at_once(error: ApiError) -> None:
+    places = Places()
+    places.down[0] = error
+    assert await places.answer() == [0, 1] and places.slept == []
+    places.down[1] = Unavailable("x")
+    with pytest.raises(ApiError):
+        await places.answer()
+
+
+async def test_where_all_have_failed_one_is_asked_again_after_a_wait() -> None:
+    places = Places()
+    places.down = {0: Unavailable("x"), 1: Unavailable("x")}
+    with pytest.raises(Unavailable):
+        await places.answer()
+    assert sorted(places.asked[:2]) == [0, 1] and len(places.asked) == 3 and len(places.slept) <= 1
+
+
+async def test_the_requests_own_mistakes_are_not_carried_to_another_target() -> None:
+    places = Places()
+    places.down[0] = InvalidRequest("x")
+    with pytest.raises(InvalidRequest):
+        await places.answer()
+    assert places.asked == [0]
+
+
+async def test_a_conversation_stays_with_its_target_while_that_is_healthy() -> None:
+    places = Places()
+    stays = {name: await places.answer(name) for name in (b"first", b"second")}
+    assert stays == {b"first": [0], b"second": [1]}
+    for _ in range(5):
+        assert {name: await places.answer(name) for name in stays} == stays
+    places.down[0] = Unavailable("x")
+    assert await places.answer(b"first") == [0, 1]
+    del places.down[0]
+    assert await places.answer(b"first") == [1]
+
+
+async def test_a_target_that_is_full_is_not_asked() -> None:
+    places = Places(max_concurrent=1)
+    call = places.targets[0].begin()
+    assert await places.answer() == [1]
+    other = places.targets[1].begin()
+    with pytest.raises(RateLimited, match="max_concurrent"):
+        await places.answer()
+    assert places.asked == [] and places.slept == [1.0, 1.0]
+    call.complete()
+    other.complete()
+    assert len(await places.answer()) == 1
+
+
+async def test_a_model_is_out_where_all_of_its_targets_are() -> None:
+    places = Places()
+    places.targets[0].health.failed("key_refused", UpstreamFailed("x"))
+    assert places.fleet.trouble is None and places.fleet.troubles == ["key_refused", None]
+    places.targets[1].health.failed("rate_limited", RateLimited("x"))
+    assert places.fleet.trouble == "key_refused"
