@@ -25,12 +25,18 @@ from tests.e2e.upstream import Upstream
 from tests.gateway.processes.test_managed_process import until
 
 
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
+@contextlib.contextmanager
+def serving() -> Iterator[Upstream]:
     found = Upstream()
     yield found
     found.released.set()
     found.close()
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with serving() as found:
+        yield found
 
 
 class Worker:
@@ -74,10 +80,15 @@ class Worker:
             os.close(fd)
 
 
-def policies(upstream: Upstream, version: str, **sections: Any) -> Policies:  # noqa: ANN401
-    names = ("m", "other")
+def policies(
+    upstream: Upstream,
+    version: str,
+    other: Upstream | None = None,
+    **sections: Any,  # noqa: ANN401
+) -> Policies:
     models = {
-        name: ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url, model=name)) for name in names
+        name: ModelEntry(upstream=UpstreamModel(base_url=each.base_url, model=name))
+        for name, each in (("m", upstream), ("other", other or upstream))
     }
     return Policies(models=models, routes={"auto": Route(model="m")}, version=version, **sections)
 
@@ -120,3 +131,21 @@ async def test_a_reload_does_not_begin_the_rate_of_shadow_requests_again(upstrea
             assert (await ask(http)).headers["x-penstock-policy"] == "v2"
         await until(lambda: num_sent() >= 3)
         assert num_sent() == 3
+
+
+async def test_a_copy_that_runs_at_a_reload_is_answered_and_measured(upstream: Upstream) -> None:
+    routing = RoutingSection(rules=[Rule(shadow=Shadow(model="other", share=1.0))])
+    upstream.released.set()
+    with serving() as slow:
+        worker = Worker(policies(upstream, "v1", slow, routing=routing))
+        async with worker.serving() as http:
+            assert (await ask(http, "hold")).status_code == 200
+            await until(lambda: len(slow.seen) == 1)
+            await worker.reload(policies(upstream, "v2", slow))
+            assert (await ask(http)).headers["x-penstock-policy"] == "v2"
+            slow.released.set()
+            measured, text = 'penstock_requests_total{endpoint="shadow",model="other",status="2xx"} 1.0', ""
+            async with asyncio.timeout(10):
+                while measured not in text:
+                    await asyncio.sleep(0.01)
+                    text = (await http.get("/metrics")).text
