@@ -224,6 +224,15 @@ def test_what_serves_requests_finds_sections_by_name() -> None:
     assert calls == set()
 
 
+def test_a_command_and_what_it_does_have_different_names() -> None:
+    """`commands/keys.py` declares flags: a `keys.py` beside `commands` would look like the same."""
+    parsers, work = (
+        {path.name for path in modules() if path.parent == folder}
+        for folder in (Path("gateway/cli/commands"), Path("gateway/cli"))
+    )
+    assert parsers and parsers & work == set()
+
+
 def asserts_of_none(text: str) -> list[int]:
     """The lines of a module that assert that something is not None."""
     return [

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.cli.chat import error_message
+from gateway.cli.terminal_chat import error_message
 from gateway.gateway_url import gateway_url
 from gateway.settings import SettingsError
 

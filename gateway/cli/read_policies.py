@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gateway.cli.check import load_checked
+from gateway.cli.check_policies import load_checked
 from gateway.cli.encoder_check import refuse_other_encoders
 from gateway.extras import refuse_missing_extras
 from gateway.log import hide

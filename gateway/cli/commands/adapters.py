@@ -27,7 +27,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do the action. Raises SettingsError."""
-    from gateway.cli.adapters import AdapterCommand
+    from gateway.cli.manage_adapters import AdapterCommand
 
     command = AdapterCommand(*gateway_of(options), sys.stdout)
     if options.action == "load":

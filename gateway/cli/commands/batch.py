@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer the file. Raises SettingsError, PolicyError or CheckpointError."""
-    from gateway.cli.batch import run_batch
+    from gateway.cli.run_batch import run_batch
     from gateway.cli.start import prepare
 
     start = prepare(options, {})

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Do the action. Raises PolicyError, SettingsError, WeightsError, CheckpointError."""
     if options.action == "invalidate":
         return _invalidate(options)
-    from gateway.cli.cache import explain, show
+    from gateway.cli.explain_cache import explain, show
 
     folder = policy_folder(options, "penstock cache explain ASKED KNOWN")
     found = explain(options.asked, options.known, folder, options.max_error_rate, options.after)

@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send the message, or converse until the input ends. Raises SettingsError."""
-    from gateway.cli.chat import Terminal
+    from gateway.cli.terminal_chat import Terminal
 
     terminal = Terminal(
         *gateway_of(options),

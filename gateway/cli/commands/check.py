@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what the folder defines, without secrets. Raises PolicyError with every problem."""
     from gateway import settings
-    from gateway.cli.check import check
+    from gateway.cli.check_policies import check
     from gateway.log import hide, without_hidden
 
     hide(settings.environment_secrets())

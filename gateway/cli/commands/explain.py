@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the explanation. Raises SettingsError or PolicyError."""
     from gateway import settings
-    from gateway.cli.explain import explain_recorded, explain_request
+    from gateway.cli.explain_decisions import explain_recorded, explain_request
 
     folder = policy_folder(options, "penstock explain")
     if options.id is not None:

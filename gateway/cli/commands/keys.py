@@ -28,7 +28,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print ids, or a new key. Raises SettingsError."""
-    from gateway.cli.keys import given_keys, print_ids, print_new
+    from gateway.cli.print_keys import given_keys, print_ids, print_new
 
     if options.action == "new":
         return print_new(sys.stdout)

@@ -32,6 +32,6 @@ def run(options: argparse.Namespace) -> int:
 
         sys.stdout.write(shown(load_policies(policy_folder(options, "penstock policy show"))))
         return 0
-    from gateway.cli.policy import manage_policies
+    from gateway.cli.manage_policies import manage_policies
 
     return manage_policies(options.action, *gateway_of(options), sys.stdout)

@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the differences. Raises SettingsError or PolicyError."""
     from gateway import settings
-    from gateway.cli.replay import replay_log
+    from gateway.cli.replay_decisions import replay_log
 
     folder = policy_folder(options, "penstock replay", is_required=True)
     return replay_log(folder, options.log or settings.decision_log(), sys.stdout, options.since)

@@ -73,7 +73,7 @@ def _shown(default: object) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal. Raises SettingsError, PolicyError or CheckpointError."""
-    from gateway.cli.serve import serve
+    from gateway.cli.run_gateway import serve
     from gateway.cli.start import prepare
 
     names = ("host", "port", "workers", "drain_timeout_s", "access_log")

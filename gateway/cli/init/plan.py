@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gateway.auth import tenant_id
-from gateway.cli.keys import new_key
+from gateway.cli.print_keys import new_key
 from gateway.settings import SettingsError, is_loopback
 from policies.names import nearest
 from policies.services import SERVICES

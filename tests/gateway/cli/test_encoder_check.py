@@ -12,7 +12,7 @@ from backend.encoder.checkpoint import BUILTIN, Reading, resolve
 from backend.encoder.identity import identity_of
 from cache.classifiers.linear import WEIGHTS as HEADS
 from cache.verify.verifier import WEIGHTS as VERIFIER
-from gateway.cli.check import load_checked
+from gateway.cli.check_policies import load_checked
 from gateway.cli.encoder_check import encoder_problems, refuse_other_encoders
 from guardrails.checks.classifier import WEIGHTS as CLASSIFIER
 from policies.errors import PolicyError

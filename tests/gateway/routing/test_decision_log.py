@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from gateway.auth import KeyRing
-from gateway.cli.explain import explain_recorded
-from gateway.cli.replay import replay_log
+from gateway.cli.explain_decisions import explain_recorded
+from gateway.cli.replay_decisions import replay_log
 from gateway.errors import ApiError
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline, PipelineParts

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.cli.chat import ChatError, Terminal, error_message, progress_bar
+from gateway.cli.terminal_chat import ChatError, Terminal, error_message, progress_bar
 from tests.gateway.providers.upstream.scripted_server import (
     END,
     STREAM_HEAD,

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gateway.cli.adapters import AdapterCommand
 from gateway.cli.main import main
+from gateway.cli.manage_adapters import AdapterCommand
 from gateway.settings import SettingsError
 
 ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {

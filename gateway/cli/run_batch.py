@@ -20,7 +20,7 @@ import httpx2
 import msgspec
 
 from gateway.batches.records import BATCH_ENDPOINTS
-from gateway.cli.serve import listen
+from gateway.cli.run_gateway import listen
 from gateway.log import configure_logging
 from gateway.processes.reload import Load
 from gateway.processes.supervisor import Supervisor

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.check import check
+from gateway.cli.check_policies import check
 from policies.errors import PolicyError
 from tests.backend.encoder.checkpoints import write_encoder
 from tests.backend.tokenizer.checkpoints import save_byte_level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.cli.policy import versions_text
+from gateway.cli.manage_policies import versions_text
 
 
 def test_previous_versions_are_newest_first() -> None:

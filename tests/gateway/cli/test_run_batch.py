@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.batch import endpoint_of
+from gateway.cli.run_batch import endpoint_of
 from gateway.settings import SettingsError
 
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from gateway.cli.chat import error_message
 from gateway.cli.connection import Connection
+from gateway.cli.terminal_chat import error_message
 
 _TIMEOUT_S = 120.0
 _ARGUMENTS = {"base_model": "--base", "lora_name": "NAME", "lora_path": "PATH"}
