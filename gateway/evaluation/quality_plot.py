@@ -48,8 +48,9 @@ def quality_plot(runs: Sequence[Run]) -> tuple[Plot | None, str]:
     if not any(everything):
         return None, "nothing to plot: no question was answered"
     left_out = [run.subject.label for run, point in zip(runs, everything, strict=True) if point is None]
-    if left_out and axis is COST:
-        told = f"not in the plot, because their cost is unknown: {', '.join(left_out)}"
+    if left_out:
+        why = "because their cost is unknown" if axis is COST else "because they answered nothing"
+        told += f"{'; ' if told else ''}not in the plot, {why}: {', '.join(left_out)}"
     tiers = sorted({outcome.question.tier for run in runs for outcome in run.outcomes})
     # One tier would repeat the large panel.
     by_tier = {tier: _points(axis, runs, tier) for tier in tiers} if len(tiers) > 1 else {}

@@ -55,6 +55,13 @@ def test_without_any_cost_models_are_drawn_over_seconds() -> None:
     assert ">seconds per answer, median<" in text and "USD" not in text
 
 
+def test_a_model_without_an_answer_is_named() -> None:
+    broken = run_of(outcome("failed"), subject=Subject("broken"))
+    plot, told = quality_plot([*runs(Subject("unpriced")), broken])
+    assert told.endswith("--price sets one; not in the plot, because they answered nothing: broken")
+    assert "broken" not in drawn(plot)
+
+
 def test_nothing_to_plot() -> None:
     plot, told = quality_plot([run_of(outcome("failed"))])
     assert (plot, told) == (None, "nothing to plot: no question was answered")
