@@ -27,14 +27,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     requests_per_minute: Limit | None = None
     tokens_per_minute: Annotated[
-        Limit | None, Meta(description="Of prompts and answers; a request that has begun may pass it.")
+        Limit | None,
+        Meta(
+            description="Of prompts and answers. A request sets aside its prompt (4 characters a token) and "
+            "`max_tokens` for each answer and model that it may ask, or four times the model's mean answer "
+            "without it, in its gateway worker; what it really used counts when it ends."
+        ),
     ] = None
     concurrent_requests: Annotated[
         Limit | None, Meta(description="In each gateway worker; one with `n` answers counts n times.")
     ] = None
     usd_per_day: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(description="By the models' `price`; the day begins at midnight UTC."),
+        Meta(description="By the models' `price`, set aside as tokens are; the day begins at midnight UTC."),
     ] = None
 
 

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.accounting.counters import DAY_S, MINUTE_S
 from gateway.accounting.ledger import Ledger
+from gateway.accounting.reservations import NOTHING, Cost
 from gateway.errors import Forbidden, InvalidRequest, RateLimited
 from policies.document import Policies
 from policies.tenants import Limits, Tenant, rules_of
 
 RETRY_S = 1
 """`retry-after` of a tenant with too many requests at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What admit and reserve have counted for an exchange."""
+
+    num_answers: int = 0  # that run
+    counts_tokens: bool = False  # the tenant has a limit of tokens
+    reserved: Cost = NOTHING
+
+
+class Limited(NamedTuple):
+    """A limit of what requests cost."""
+
+    name: str
+    unit: str
+    window_s: int
+    code: str = "rate_limit_exceeded"
+
+    def share(self, asked: float, left: float, held: float, limit: float, is_bounded: bool) -> float:
+        """What to set aside of what is left beside what is held. Raises RateLimited."""
+        if asked <= left - held:
+            return asked
+        if is_bounded and asked > limit:
+            raise RateLimited(
+                f"This request may cost {asked:.6g} {self.unit}, more than the limit of {self.name}. Send a "
+                "smaller max_tokens, n or prompt.",
+                code=self.code,
+            )
+        if not is_bounded and not held and left > 0:
+            return left
+        is_held_up = left > 0 if not is_bounded else asked <= left
+        raise _limited(self.name, RETRY_S if is_held_up else _rest_of(self.window_s), code=self.code)
 
 
 class Admission:
@@ -56,6 +92,36 @@ class Admission:
         """Whether the tenant has a limit of tokens."""
         return self._rules_of(tenant).limits.tokens_per_minute is not None
 
+    def limits_cost(self, tenant: str) -> bool:
+        """Whether the tenant has a limit of tokens or USD."""
+        limits = self._rules_of(tenant).limits
+        return limits.tokens_per_minute is not None or limits.usd_per_day is not None
+
+    def reserve(self, tenant: str, highest: Cost, *, is_bounded: bool) -> Cost:
+        """Set aside what a request may cost at most, and return it, for `release`.
+
+        `is_bounded`: the request says how long its answer may be. Else, with nothing beside it, it gets
+        what is left. Raises RateLimited where there is too little.
+        """
+        limits, ledger = self._rules_of(tenant).limits, self._ledger
+        held = ledger.reservations.of(tenant)
+        tokens = usd = 0.0
+        if limits.tokens_per_minute is not None:
+            what = Limited(f"{limits.tokens_per_minute} tokens per minute", "tokens", MINUTE_S)
+            left = limits.tokens_per_minute - ledger.recent(tenant, "tokens")
+            tokens = what.share(highest.tokens, left, held.tokens, limits.tokens_per_minute, is_bounded)
+        if limits.usd_per_day is not None:
+            what = Limited(f"{limits.usd_per_day:g} USD per day", "USD", DAY_S, "budget_exceeded")
+            left_usd = limits.usd_per_day - ledger.tenant_usd(tenant)
+            usd = what.share(highest.usd, left_usd, held.usd, limits.usd_per_day, is_bounded)
+        cost = Cost(tokens, usd)
+        ledger.reservations.hold(tenant, cost)
+        return cost
+
+    def release(self, tenant: str, reserved: Cost) -> None:
+        """Give back what was set aside, once the ledger has what the request has cost."""
+        self._ledger.reservations.release(tenant, reserved)
+
     def _rules_of(self, tenant: str) -> Tenant:
         rules = self._rules.get(tenant)
         if rules is None:
@@ -81,9 +147,10 @@ class Admission:
             if limit is None:
                 continue
             left = limit - self._ledger.recent(tenant, kind)
+            free = left - self._ledger.reservations.of(tenant).tokens if kind == "tokens" else left - 1
             headers = {
                 f"x-ratelimit-limit-{kind}": str(limit),
-                f"x-ratelimit-remaining-{kind}": str(max(0, int(left - (kind == "requests")))),
+                f"x-ratelimit-remaining-{kind}": str(max(0, int(free))),
                 f"x-ratelimit-reset-{kind}": f"{_rest_of(MINUTE_S)}s",
             }
             if left < 1:

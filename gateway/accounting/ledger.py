@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
+from gateway.accounting.reservations import Reservations
 from gateway.answer import Usage
 from policies.document import Price
 
@@ -16,6 +17,7 @@ class Ledger:
     def __init__(self, counters: Counters | None = None) -> None:
         self.counters = counters or Counters()
         self.running: Counter[str] = Counter()  # answers in this worker, by tenant
+        self.reservations = Reservations()
 
     def spend(self, tenant: str, model: str, usd: float) -> None:
         """A call of a model for a tenant has cost this much; "" for none, as a shadow request's."""

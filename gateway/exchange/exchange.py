@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.accounting.admission import Admitted
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError, InvalidRequest
@@ -99,8 +100,7 @@ class Exchange:
     unknown: list[InvalidRequest] = field(
         default_factory=list
     )  # read_request: fields of a translated request
-    num_admitted: int = 0  # admit: the answers that it counts as running
-    counts_tokens: bool = False  # admit: the tenant has a limit of tokens
+    admitted: Admitted = Admitted()  # admit, reserve: what is counted until it ends
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     routed: Routed | None = None  # choose_model; what follows may take another model
     model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails

@@ -24,6 +24,7 @@ from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.pipeline.stages.record_decision import RecordDecision
 from gateway.pipeline.stages.remember import Remember
+from gateway.pipeline.stages.reserve import Reserve
 from gateway.pipeline.stages.screen_answer import ScreenAnswer
 from gateway.pipeline.stages.screen_request import ScreenRequest
 from gateway.response_cache.response_cache import ResponseCache
@@ -96,6 +97,7 @@ class Pipeline:
             ScreenRequest(guards, others),
             LookUp(cache, keys),
             Mirror(models, parts.telemetry, memory, log, embed),
+            Reserve(self.admission, others, memory),
             CallModel(others),
             Listen(),
             Remember(cache),

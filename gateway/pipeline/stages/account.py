@@ -43,7 +43,7 @@ class Account(Stage):
         """Charge the tenant for what models have computed: also for rejected answers, not for cached ones."""
         tenant = exchange.principal.tenant
         for model, usage in calls:
-            if exchange.counts_tokens:
+            if exchange.admitted.counts_tokens:
                 self._ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
             self._ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.accounting.admission import Admission
+from gateway.accounting.admission import Admission, Admitted
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.requests.prompts import num_choices
 
@@ -18,14 +18,14 @@ class Admit(Stage):
     async def enter(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
         tenant, caller = exchange.principal.tenant, exchange.asked.caller
+        num_answers = 0
         if caller is None or not caller.is_admitted:
             request = exchange.request
             num_answers = num_choices(request)
             exchange.response_headers |= self._admission.enter(tenant, request.model, num_answers)
-            exchange.num_admitted = num_answers
-        exchange.counts_tokens = self._admission.counts_tokens(tenant)
+        exchange.admitted = Admitted(num_answers, self._admission.counts_tokens(tenant))
 
     def settle(self, exchange: Exchange) -> None:
         """Count what was admitted as ended."""
-        if exchange.num_admitted:
-            self._admission.leave(exchange.principal.tenant, num_answers=exchange.num_admitted)
+        if num_answers := exchange.admitted.num_answers:
+            self._admission.leave(exchange.principal.tenant, num_answers=num_answers)

@@ -97,7 +97,7 @@ async def test_what_was_entered_is_settled_in_reverse_and_once(caplog: pytest.Lo
 async def test_a_count_of_tokens_is_neither_admitted_nor_accounted_for() -> None:
     pipeline, exchange = Pipeline(KeyRing([]), models(), response_cache(), Policies()), exchange_of()
     await pipeline.choose(exchange)
-    assert exchange.model is not None and exchange.num_admitted == 0
+    assert exchange.model is not None and exchange.admitted.num_answers == 0
     names = [type(stage).__name__ for stage in exchange.entered]
     assert names == ["Authorize", "ReadRequest", "ChooseModel", "CheckFields"]
 

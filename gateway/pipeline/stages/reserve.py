@@ -1,0 +1,98 @@
+"""reserve: set aside what the answer may cost at most, where the tenant has a limit of tokens or USD."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from gateway.accounting.admission import Admission
+from gateway.accounting.ledger import cost_usd
+from gateway.accounting.reservations import NOTHING, Cost
+from gateway.answer import Usage
+from gateway.errors import NotFound
+from gateway.exchange.exchange import Exchange, Stage
+from gateway.exchange.model_table import ServedModel
+from gateway.requests.prompts import num_choices
+from gateway.requests.token_estimate import estimate_input
+from gateway.requests.types import ChatRequest, CompletionRequest
+from gateway.routing.memory import RoutingMemory
+from gateway.routing.other_models import OtherModels, fallback_of
+from policies.choose import BestOf
+
+LONG_ANSWER = 4
+"""Times the model's mean: what is set aside for an answer without `max_tokens`."""
+
+
+class Reserve(Stage):
+    """The stage, with the limits of one version of the policies."""
+
+    def __init__(self, admission: Admission, others: OtherModels, memory: RoutingMemory) -> None:
+        self._admission = admission
+        self._others = others
+        self._memory = memory
+
+    async def enter(self, exchange: Exchange) -> None:
+        """Raises RateLimited where the limits do not hold the highest cost beside what runs."""
+        tenant = exchange.principal.tenant
+        if exchange.answer is not None or not exchange.admitted.num_answers:
+            return
+        if self._admission.limits_cost(tenant):
+            held = self._admission.reserve(tenant, self._highest(exchange), is_bounded=_is_bounded(exchange))
+            exchange.admitted = replace(exchange.admitted, reserved=held)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Give it back: account has charged, or will, what it has really been."""
+        self._admission.release(exchange.principal.tenant, exchange.admitted.reserved)
+        exchange.admitted = replace(exchange.admitted, reserved=NOTHING)
+
+    def _highest(self, exchange: Exchange) -> Cost:
+        """The sum over all models that answer together or in turn; of those that replace one, the dearest."""
+        first, *following = [self._call(exchange, model) for model in self._asked(exchange)]
+        one_of = [first, *(self._call(exchange, model) for model in self._fallbacks(exchange))]
+        return Cost(
+            max(call.tokens for call in one_of) + sum(call.tokens for call in following),
+            max(call.usd for call in one_of) + sum(call.usd for call in following),
+        )
+
+    def _asked(self, exchange: Exchange) -> Iterator[ServedModel]:
+        yield exchange.chosen_model
+        cascade = exchange.decided.cascade
+        if cascade is None:
+            return
+        rules = cascade.rules
+        if not isinstance(rules, BestOf):
+            yield from self._resolved(exchange, cascade.following)
+            return
+        answers = Counter(rules.models) - Counter([exchange.chosen_model.name])
+        yield from self._resolved(exchange, answers.elements())
+
+    def _fallbacks(self, exchange: Exchange) -> Iterator[ServedModel]:
+        fallback = fallback_of(exchange)
+        names = {name for _, models in fallback.all() for name in models} if fallback is not None else ()
+        yield from self._resolved(exchange, names)
+
+    def _resolved(self, exchange: Exchange, names: Iterable[str]) -> Iterator[ServedModel]:
+        for name in names:
+            with contextlib.suppress(NotFound):  # an adapter that has been unloaded
+                yield self._others.resolve(exchange, name)
+
+    def _call(self, exchange: Exchange, model: ServedModel) -> Cost:
+        request = exchange.request
+        prompt, answer = estimate_input(request), 0
+        if isinstance(request, ChatRequest | CompletionRequest):
+            answer = request.token_limit or self._usual(model, prompt)
+            answer *= num_choices(request)
+        return Cost(prompt + answer, cost_usd(model.price, Usage(prompt, answer)))
+
+    def _usual(self, model: ServedModel, prompt: int) -> int:
+        usual = round(LONG_ANSWER * self._memory.answer_tokens.expected(model.name))
+        context = model.capabilities.context_tokens
+        return usual if context is None else max(1, min(usual, context - prompt))
+
+
+def _is_bounded(exchange: Exchange) -> bool:
+    """Whether the request says how long its answer may be."""
+    request = exchange.request
+    return not isinstance(request, ChatRequest) or request.token_limit is not None
