@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -50,18 +50,18 @@ _NONE = msgspec.Raw(b"null")
 
 class _ToolCall(msgspec.Struct, gc=False):
     index: Annotated[int, Meta(ge=0, lt=MAX_TOOL_CALLS)] | None = None
-    function: msgspec.Raw = _NONE
-    custom: msgspec.Raw = _NONE
+    function: Any = None
+    custom: Any = None
 
 
 class _Delta(msgspec.Struct, gc=False):
-    """What is generated stays raw: only its length is wanted."""
+    """What is generated may have any shape: only its length is wanted."""
 
-    content: msgspec.Raw = _NONE
-    reasoning_content: msgspec.Raw = _NONE
-    reasoning: msgspec.Raw = _NONE
-    refusal: msgspec.Raw = _NONE
-    function_call: msgspec.Raw = _NONE
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    function_call: Any = None
     tool_calls: list[_ToolCall] | None = None
 
 
@@ -69,7 +69,7 @@ class _Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     index: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     delta: _Delta | None = None
-    text: msgspec.Raw = _NONE  # of a completion
+    text: Any = None  # of a completion
     message: msgspec.Raw = _NONE  # of a whole chat; read where there is no usage
 
 
@@ -184,23 +184,22 @@ class AnswerReader:
                 self.finish_reasons.append(name)
             if choice.delta is not None:
                 self._count(choice.delta)
-            elif choice.text is not _NONE:
-                self.tally.add(length_in(choice.text))
+            elif choice.text:
+                self.tally.num_characters += length_in(choice.text)
         if piece.usage is not _NONE:
             self._read_usage(piece.usage)
 
     def _count(self, delta: _Delta) -> None:
-        if delta.content is not _NONE:
-            self.tally.add(length_in(delta.content))
-        reasoning = 0 if delta.reasoning_content is _NONE else length_in(delta.reasoning_content)
-        if not reasoning and delta.reasoning is not _NONE:  # some send both
-            reasoning = length_in(delta.reasoning)
+        content, reasoning = delta.content, delta.reasoning_content or delta.reasoning  # some send both
+        if content.__class__ is str:
+            self.tally.num_characters += len(content)
+        elif content:
+            self.tally.num_characters += length_in(content)
         if reasoning:
-            self.tally.add(reasoning)
-        for call in delta.tool_calls or ():
-            self.tally.add(length_in(call.function) + length_in(call.custom))
-        if delta.refusal is not _NONE or delta.function_call is not _NONE:
-            self.tally.add(length_in(delta.refusal) + length_in(delta.function_call))
+            self.tally.num_characters += length_in(reasoning)
+        if delta.tool_calls or delta.function_call or delta.refusal:
+            calls = [part for call in delta.tool_calls or () for part in (call.function, call.custom)]
+            self.tally.num_characters += length_in([*calls, delta.function_call, delta.refusal])
 
     def _count_message(self, message: msgspec.Raw) -> None:
         with contextlib.suppress(*_JSON_ERRORS):  # clients get it as it is

@@ -50,8 +50,7 @@ class ChatReader(ABC):
         """Read one event, and count what it adds. Raises ApiError."""
         num_known, reported = len(self.deltas), self.usage.completion_tokens
         self.read(event)
-        for delta in self.deltas[num_known:]:
-            self.tally.add(length_of(delta))
+        self.tally.num_characters += sum(map(length_of, self.deltas[num_known:]))
         if self.usage.completion_tokens != reported:
             self.tally.report()
         return True
@@ -59,8 +58,7 @@ class ChatReader(ABC):
     def take_whole(self, body: bytes) -> None:
         """Read an answer that is not streamed, and complete its usage. Raises ApiError."""
         self.read_whole(body)
-        for delta in self.deltas:
-            self.tally.add(length_of(delta))
+        self.tally.num_characters += sum(map(length_of, self.deltas))
         self.settle(is_complete=True)
 
     def settle(self, *, is_complete: bool) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
-
 from gateway.answer import Delta, Usage
 from gateway.providers.upstream.transport import ConnectionBroken, ReplyTimedOut
 from gateway.requests.token_estimate import estimate_input, estimate_tokens
@@ -15,30 +13,28 @@ from gateway.requests.types import ModelRequest
 
 _TEXT_KEYS = ("text", "thinking", "arguments", "input")
 """Where content parts, functions and custom tools hold their texts."""
+MAX_DEPTH = 8
+"""Known shapes have at most four levels."""
 
 
 class Tally:
     """What was received since the last report of an answer's usage. `request`: what was sent."""
 
-    __slots__ = ("_num_characters", "request", "usage")
+    __slots__ = ("num_characters", "request", "usage")
 
     def __init__(self, usage: Usage, request: ModelRequest | None = None) -> None:
         self.usage = usage
         self.request = request
-        self._num_characters = 0
-
-    def add(self, num_characters: int) -> None:
-        """Count a piece of text, reasoning or a tool call's arguments."""
-        self._num_characters += num_characters
+        self.num_characters = 0  # of text, reasoning and tool calls' arguments
 
     def report(self) -> None:
         """The usage is now that of all that was counted."""
-        self._num_characters = 0
+        self.num_characters = 0
 
     def settle(self, *, is_complete: bool = False) -> None:
         """Estimate what is missing in the usage: there comes no more. Idempotent."""
-        usage, num_characters = self.usage, self._num_characters
-        self._num_characters = 0
+        usage, num_characters = self.usage, self.num_characters
+        self.num_characters = 0
         if num_characters and not (is_complete and usage.completion_tokens):
             usage.completion_tokens += estimate_tokens(num_characters)
             usage.is_estimated = True
@@ -53,7 +49,7 @@ class Tally:
         """
         is_cut_off = isinstance(error, asyncio.CancelledError) or isinstance(error.__cause__, ReplyTimedOut)
         is_cut_off |= has_begun and isinstance(error.__cause__, ConnectionBroken)
-        if not is_cut_off and not self._num_characters:
+        if not is_cut_off and not self.num_characters:
             return []
         self.settle()
         return [self.usage]
@@ -64,23 +60,15 @@ def length_of(delta: Delta) -> int:
     return len(delta.text) + len(delta.reasoning) + sum(len(call.arguments) for call in delta.tool_calls)
 
 
-def length_in(raw: msgspec.Raw) -> int:
-    """Characters of the texts in a JSON value, which is valid UTF-8."""
-    found = bytes(raw)
-    if b"\\" not in found and found[:1] == b'"':
-        return len(found if found.isascii() else found.decode()) - 2
-    try:
-        return _length(json.loads(found))  # takes half of a surrogate pair, too
-    except RecursionError:
-        return len(found)
-
-
-def _length(value: Any) -> int:  # noqa: ANN401 - any JSON
+def length_in(value: Any, depth: int = MAX_DEPTH) -> int:  # noqa: ANN401 - any JSON
+    """Characters of the texts in a value."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, list):
-        return sum(map(_length, value))
-    if not isinstance(value, dict):
+    if not depth or not isinstance(value, list | dict):
         return 0
-    found = (value[key] for key in _TEXT_KEYS if key in value)
-    return sum(len(json.dumps(each)) if isinstance(each, dict) else _length(each) for each in found)
+    if isinstance(value, list):
+        return sum(length_in(each, depth - 1) for each in value)
+    arguments = value.get("arguments")
+    if isinstance(arguments, dict):  # some send the object itself
+        value = {**value, "arguments": json.dumps(arguments)}
+    return sum(length_in(value.get(key), depth - 1) for key in _TEXT_KEYS)

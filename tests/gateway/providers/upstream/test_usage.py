@@ -9,16 +9,22 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.answer import Relayed, Usage
+from gateway.answer import Relayed, Usage, close_answer
 from gateway.errors import ApiError
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream.generated import in_deltas
 from gateway.requests.parse import typed
 from gateway.requests.types import CompletionRequest, EmbeddingRequest, ModelRequest
 from policies.upstream import UpstreamModel
+from tests.gateway.providers.upstream.anthropic import calls as anthropic
+from tests.gateway.providers.upstream.bedrock import calls as bedrock
+from tests.gateway.providers.upstream.bedrock.events_reply import stream_reply as aws_reply
+from tests.gateway.providers.upstream.gemini import calls as gemini
 from tests.gateway.providers.upstream.provider_calls import (
     DONE,
     GOOD,
+    KEY,
+    Script,
     call,
     collect,
     event,
@@ -373,3 +379,80 @@ async def test_a_stream_in_deltas_has_its_usage_at_its_end() -> None:
         answer = in_deltas(await provider(server).chat(call(stream=True)))
         assert [each.text async for each in answer.deltas] == ["abcdefgh", ""]
         assert answer.usage == estimated(2)
+
+
+# Other APIs
+
+TRANSLATED: dict[str, Any] = {"anthropic": anthropic, "gemini": gemini, "bedrock": bedrock}
+CUT_AFTER_TEXT = {
+    "anthropic": (b'"text": "Let me see."}}\n\n', Usage(22, 1 + 4, 16, 3, is_estimated=True)),
+    "gemini": (b'"Let me"}', Usage(22, 4 + 2, 16, 3, is_estimated=True)),  # counts grow with the events
+    "bedrock": (None, estimated(4)),  # it tells at the end only
+}
+
+
+def events_until_text(api: str) -> bytes:
+    whole, (marker, _) = TRANSLATED[api].EVENTS, CUT_AFTER_TEXT[api]
+    if marker is None:
+        return bytes(whole[: whole.index(bedrock.begin(3, "tool_1", "add"))])
+    end = whole.index(marker) + len(marker)
+    return bytes(whole[: whole.index(b"\n", end) + 2]) if api == "gemini" else bytes(whole[:end])
+
+
+def reply_of(api: str, *pieces: bytes, end: bytes = END) -> Script:
+    return aws_reply(*pieces, end=end) if api == "bedrock" else streaming(*pieces, end=end)
+
+
+def provider_of(api: str, server: ScriptedServer) -> Any:  # noqa: ANN401 - each has its own type
+    return bedrock.provider(server, KEY) if api == "bedrock" else TRANSLATED[api].provider(server)
+
+
+@pytest.mark.parametrize("api", TRANSLATED)
+async def test_what_an_api_tells_stands(api: str) -> None:
+    async with serving(reply_of(api, TRANSLATED[api].EVENTS)) as server:
+        async with provider_of(api, server) as found:
+            answer = await found.chat(TRANSLATED[api].call(stream=True))
+            assert [delta async for delta in answer.deltas]
+        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (22, 9)
+        assert not answer.usage.is_estimated
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize("api", TRANSLATED)
+async def test_what_an_api_tells_before_a_cut_is_kept(api: str, *, is_cut: bool) -> None:
+    """The upstream breaks off, or the client leaves."""
+
+    async def waiting(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        await reply_of(api, events_until_text(api), end=b" ")(writer, seen)
+        await seen.reader.read()
+
+    broken = reply_of(api, events_until_text(api), end=b"")
+    async with serving(broken if is_cut else waiting) as server:
+        async with provider_of(api, server) as found:
+            answer = await found.chat(TRANSLATED[api].call(stream=True))
+            if is_cut:
+                with pytest.raises(ApiError):
+                    assert [delta async for delta in answer.deltas]
+            else:
+                await anext(answer.deltas)
+                await close_answer(answer)
+            assert await asyncio.wait_for(server.closed.get(), 5) == 1
+        assert answer.usage == CUT_AFTER_TEXT[api][1]
+
+
+@pytest.mark.parametrize("told", [{}, {"usage": {"output_tokens": 0}}, {"usage": None}])
+async def test_a_whole_answer_of_an_api_without_usage(told: dict[str, object]) -> None:
+    message = {**anthropic.MESSAGE, "usage": {}, **told}
+    async with serving(always(response(json.dumps(message).encode()))) as server:
+        async with anthropic.provider(server) as found:
+            answer = await found.chat(anthropic.call())
+        assert answer.usage == estimated(7)
+
+
+async def test_a_refused_call_of_an_api_costs_nothing() -> None:
+    refused = anthropic.call(stream=True)
+    script = always(response(b'{"error": {"message": "no"}}', 429))
+    async with serving(script) as server, anthropic.provider(server) as found:
+        with pytest.raises(ApiError):
+            await found.chat(refused)
+    assert refused.lost == []
