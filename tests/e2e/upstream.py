@@ -1,7 +1,8 @@
 """A scripted OpenAI-compatible provider in the test's own process: what an upstream may do, on demand.
 
 The last message chooses the behaviour: "status 429", "cut" (ends in mid-stream), "hold" (answers once
-`released`), "fault NAME COUNT" (a model's first COUNT requests fail, see `_fail`); anything else is echoed.
+`released`), "drip" (a stream that goes on until it is `released` or its reader has `left`), "fault NAME
+COUNT" (a model's first COUNT requests fail, see `_fail`); anything else is echoed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Upstream(HttpThread):
         self._is_sound = is_sound
         self.seen: list[Seen] = []
         self.released = threading.Event()
+        self.left = threading.Event()
         super().__init__()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
@@ -98,6 +100,13 @@ class Upstream(HttpThread):
         for i, piece in enumerate(("echo", ": ", text)):
             delta = {"role": "assistant", "content": piece} if i == 0 else {"content": piece}
             await response.write(_event([{"index": 0, "delta": delta, "finish_reason": None}]))
+        while text == "drip" and not self.released.is_set():
+            try:
+                await response.write(_event([{"index": 0, "delta": {"content": "drop"}}]))
+                await asyncio.sleep(0.02)
+            except (ConnectionError, asyncio.CancelledError):
+                self.left.set()
+                raise
         if text == "cut":
             assert request.transport is not None
             request.transport.abort()
