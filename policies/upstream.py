@@ -110,7 +110,8 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         list[str],
         Meta(
             description="Fields of a request that an `openai` API refuses although they would not change the "
-            "answer, such as `user`: they are left out."
+            "answer, such as `user`: they are left out. With `stream_options` the gateway asks for the usage "
+            "of streams; without it, it is estimated."
         ),
     ] = []
     drop_message_fields: Annotated[

@@ -56,6 +56,16 @@ def test_one_request_moves_every_instrument(metrics: Metrics) -> None:
     assert sample(metrics, "penstock_gateway_overhead_seconds_sum", **CHAT) == pytest.approx(0.0005, abs=2e-4)
 
 
+def test_estimated_tokens_are_counted_apart(metrics: Metrics) -> None:
+    serve(metrics)
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="estimated") is None
+    meter = metrics.begin("chat")
+    meter.call_started("pico", time.perf_counter())
+    meter.call_ended(time.perf_counter(), Usage(5, completion_tokens=4, is_estimated=True), "")
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="estimated") == 9
+    assert sample(metrics, "penstock_tokens_total", **CHAT, kind="input") == 15
+
+
 def test_buckets_are_cumulative_and_inclusive(metrics: Metrics) -> None:
     meter = metrics.begin("chat")
     meter.call_started("pico", 100.0)

@@ -37,6 +37,21 @@ def test_with_tracing_off_there_are_metrics() -> None:
     assert sample(telemetry.metrics, "penstock_requests_in_flight", endpoint="chat") == 0
 
 
+def test_an_estimate_is_marked_and_unknown_usage_is_absent() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), Metrics(["pico"]))
+    for usage in (Usage(3, 2, is_estimated=True), None):
+        request = telemetry.begin("chat", "POST", "/v1/chat/completions", [])
+        request.call_started("pico", "penstock", {})
+        request.call_ended(CallResult(usage=usage))
+        request.end(200)
+    calls = [dict(s.attributes or {}) for s in exporter.get_finished_spans() if s.name == "chat pico"]
+    assert [call.get("penstock.usage.estimated") for call in calls] == [True, None]
+    assert [call.get("gen_ai.usage.output_tokens") for call in calls] == [2, None]
+
+
 def test_with_tracing_on_the_call_carries_usage() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
