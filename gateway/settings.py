@@ -80,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
+    fleet_fd: int | None = None  # of the board of upstreams that fail, when there are several workers
 
     @property
     def secrets(self) -> set[str]:

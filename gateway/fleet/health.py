@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from gateway.errors import ApiError
+from gateway.fleet.board import Slot
 from gateway.fleet.retries import TIME_LIMITS, cause_of, retry_after_s
 from gateway.fleet.window import Window
 
@@ -46,8 +47,12 @@ class Health:
         name: str,
         clock: Callable[[], float] = time.monotonic,
         now_s: Callable[[], float] = time.time,
+        slot: Slot | None = None,
     ) -> None:
-        """`clock` measures pauses, `now_s` reads a `retry-after` that is a date."""
+        """`clock` measures pauses, `now_s` reads a `retry-after` that is a date.
+
+        `slot`: where other workers read and write whether it is out; None: this one is alone.
+        """
         self.name = name
         self.on_out: Callable[[Trouble], None] = lambda trouble: None
         self._clock = clock
@@ -58,31 +63,33 @@ class Health:
         self._pauses_in_row = 0  # after failures
         self.out_until_s = 0.0
         self.num_pauses = 0
+        self._slot = slot
+        self._seen = (0.0, 0)
 
     @property
     def trouble(self) -> Trouble | None:
         """Why it is out; None: it may be asked, if only by one call to see whether it works again."""
+        self._learn()
         return self._trouble if self._clock() < self.out_until_s else None
 
     def begin(self) -> bool:
         """A call begins. Whether it is a probe: until it ends the target stays out for others."""
-        if self._trouble is None or self.trouble is not None:
+        if self.trouble is not None or self._trouble is None:
             return False
-        self.out_until_s = self._clock() + PROBE_S
+        self._set(self._trouble, self._clock() + PROBE_S)
         return True
 
     def abandoned(self) -> None:
         """The probe was cancelled, and says nothing: another call may be it."""
-        self.out_until_s = self._clock()
+        self._set(self._trouble, self._clock())
 
     def answered(self, num_pauses: int) -> None:
         """The first content of an answer is there: the target works.
 
         `num_pauses`: of when its call began; a call from before a pause says nothing about the time after.
         """
-        if num_pauses == self.num_pauses:
-            self._trouble = None
-            self.out_until_s = 0.0
+        if self._trouble is not None and num_pauses == self.num_pauses:
+            self._set(None, 0.0)
             self._pauses_in_row = 0
 
     def completed(self) -> None:
@@ -98,7 +105,7 @@ class Health:
         elif trouble == "rate_limited":
             asked_s = retry_after_s(error, self._now_s())
             pause_s = RATE_LIMITED_PAUSE_S if asked_s is None else min(asked_s, MAX_PAUSE_S)
-            self._leave_out(trouble, pause_s)
+            self._leave_out(trouble, pause_s)  # 0 s: it may be asked at once
         else:
             self._failures_in_row += 1
             self._window.add(calls=1, marked=1)
@@ -114,9 +121,22 @@ class Health:
         return is_share or self._failures_in_row >= MAX_FAILURES_IN_ROW
 
     def _leave_out(self, trouble: Trouble, pause_s: float) -> None:
-        if pause_s <= 0:
-            return
-        self._trouble = trouble
         self.num_pauses += 1
-        self.out_until_s = self._clock() + pause_s
-        self.on_out(trouble)
+        self._set(trouble if pause_s > 0 else None, self._clock() + pause_s)
+        if pause_s > 0:
+            self.on_out(trouble)
+
+    def _set(self, trouble: Trouble | None, until_s: float) -> None:
+        self._trouble, self.out_until_s = trouble, until_s
+        if self._slot is not None:
+            self._seen = (until_s, 0 if trouble is None else 1 + TROUBLES.index(trouble))
+            self._slot.write(*self._seen)
+
+    def _learn(self) -> None:
+        """Take over what another worker has found out since."""
+        found = self._seen if self._slot is None else self._slot.read()
+        if found != self._seen:
+            self._seen = found
+            self.out_until_s, why = found
+            self._trouble = TROUBLES[why - 1] if why else None
+            self.num_pauses += 1

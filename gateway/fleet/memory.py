@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.fleet.board import Board
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.health import Health, Trouble
 from gateway.fleet.stays import Stays
@@ -12,7 +13,9 @@ from gateway.fleet.stays import Stays
 class FleetMemory:
     """By name, so that a reload of the policies forgets nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | None = None) -> None:
+        """`board`: what all workers know; None: this one is alone."""
+        self._board = board
         self.on_out: Callable[[str, Trouble], None] = lambda model, trouble: None
         self._budgets: dict[str, RetryBudget] = {}
         self._stays: dict[str, Stays] = {}
@@ -30,6 +33,8 @@ class FleetMemory:
         """The health of a model's target; `place`: its URL and its key's name, which a reload may change."""
         found = self._healths.get((model, place))
         if found is None:
-            found = self._healths[model, place] = Health(f"{model!r} at {place}")
+            name = f"{model!r} at {place}"
+            slot = None if self._board is None else self._board.slot(name)
+            found = self._healths[model, place] = Health(name, slot=slot)
             found.on_out = lambda trouble: self.on_out(model, trouble)
         return found

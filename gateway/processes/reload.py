@@ -195,8 +195,10 @@ class Reloader:
 
     def _version(self, policies: Policies, settings: Settings, backends: dict[str, Backend]) -> Version:
         paths = {name: backend.sockets.by_name[name].shared_path for name, backend in backends.items()}
-        counter_fds = self.current.settings.counter_fds
-        settings = msgspec.structs.replace(settings, socket_paths=paths, counter_fds=counter_fds)
+        shared = self.current.settings
+        settings = msgspec.structs.replace(
+            settings, socket_paths=paths, counter_fds=shared.counter_fds, fleet_fd=shared.fleet_fd
+        )
         known = dict.fromkeys((*self.current.metric_models, *policies.names()))
         return Version(self._serial, policies, settings, tuple(known))
 

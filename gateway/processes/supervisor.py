@@ -52,10 +52,12 @@ class Supervisor:
             name: new_backend(name, policies, settings, self._send_statuses)
             for name in backend_names(policies)
         }
+        shared = _new_shared_files(settings.workers)
         settings = msgspec.structs.replace(
             settings,
             socket_paths={name: each.sockets.by_name[name].path for name, each in backends.items()},
-            counter_fds=_new_counter_files(settings.workers),
+            counter_fds=shared[1:],
+            fleet_fd=shared[0] if shared else None,
         )
         self._settings = settings
         version = Version(1, policies, settings, tuple(sorted(set(policies.names()))))
@@ -68,6 +70,7 @@ class Supervisor:
     def _worker(self, number: int) -> ManagedProcess:
         inherited = [fd for each in self._reloader.backends.values() for fd in each.sockets.fds]
         fds = [self._listener.fileno(), *inherited, *self._settings.counter_fds]
+        fds += [] if self._settings.fleet_fd is None else [self._settings.fleet_fd]
         command = worker_command(number, fds, lambda: self._reloader.current, self._encode_statuses)
         worker = ManagedProcess(command, lambda progress: None)
         worker.on_progress = lambda progress: self._reloader.on_worker(worker, progress)
@@ -156,12 +159,12 @@ class Supervisor:
         self._on_ready()
 
 
-def _new_counter_files(workers: int) -> tuple[int, ...]:
-    """One for each of several workers; none for a single one. Raises SettingsError."""
+def _new_shared_files(workers: int) -> tuple[int, ...]:
+    """One of all workers, then one with each one's counters; none for one worker. Raises SettingsError."""
     if workers == 1:
         return ()
     try:
-        return tuple(new_counter_file() for _ in range(workers))
+        return tuple(new_counter_file() for _ in range(1 + workers))
     except OSError as error:
         raise SettingsError(
             f"cannot create counter files for {workers} workers ({error}): serve with fewer"

@@ -22,6 +22,7 @@ from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
 from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
+from gateway.fleet.board import Board
 from gateway.fleet.memory import FleetMemory
 from gateway.processes.status import Statuses
 from gateway.routing.decision_log import LogFile
@@ -152,7 +153,7 @@ def build_parts(
     )
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
-    fleet = FleetMemory()
+    fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
     fleet.on_out = metrics.upstream_left_out
     routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
     return WorkerParts(

@@ -178,3 +178,18 @@ def test_a_refused_key_is_an_error_in_the_log(gateway: Server) -> None:
     ask(gateway, "all-403-whole", "fault 403 99", "whole")
     lines = [line for line in gateway.log.splitlines() if "'all-403-whole' at http" in line]
     assert lines and all(" ERROR " in line for line in lines)
+
+
+def test_workers_share_what_one_of_them_finds_out(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("policies")
+    models = {"dead": {"upstream": {"base_url": "http://127.0.0.1:9/v1"}}}
+    (folder / "all.yaml").write_text(json.dumps({"models": models}))
+    server = start_server("--policies", str(folder), "--workers", "2")
+    body = {"model": "dead", "messages": [{"role": "user", "content": "hi"}]}
+    with httpx.Client(timeout=30) as client:  # one connection, so one worker
+        for _ in range(2):
+            assert client.post(f"{server.base_url}/chat/completions", json=body).status_code == 502
+    pages = [httpx.get(f"{server.root_url}/health/ready").json() for _ in range(30)]
+    assert {page["models"]["dead"]["phase"] for page in pages} == {"failing"}

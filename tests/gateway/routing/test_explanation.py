@@ -8,6 +8,7 @@ from gateway.routing.explanation import explain
 from gateway.routing.probe_result import Decision, failures
 from policies.document import Policies
 from policies.probes import Expectation, Probe
+from policies.retries import Retry
 from policies.routes import (
     Bounds,
     Clamp,
@@ -110,3 +111,13 @@ def test_a_refusal_fails_a_probe_that_expects_a_model() -> None:
 def test_a_probes_request() -> None:
     probe = Probe(expect=Expectation(), ask="hi", request={"model": "b", "n": 2})
     assert probe.body() == {"model": "b", "n": 2, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_how_an_upstream_is_retried() -> None:
+    for retry, shown in (
+        (Retry(attempts=1, on=["connect"]), "attempts: 1, "),
+        (Retry(attempts=0), "never\n"),
+    ):
+        routing = Routing(Policies(routes={"auto": Route(model="small", retry=retry)}))
+        text = explain(Decision(routing.decide("auto", {}), ("small",)), "v1")
+        assert f"retry    {shown}" in text
