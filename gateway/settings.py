@@ -67,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 16 * 1024 * 1024
     http: HttpLimits = HttpLimits()
     timeouts: Timeouts = Timeouts()
+    drain_delay_s: float = 0.0  # not ready, but serving new requests too, before it drains
     drain_timeout_s: float = 30.0
     access_log: bool = False
     telemetry: TelemetrySettings = TelemetrySettings()
@@ -123,6 +124,10 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _delay(text: str) -> float:
+    return 0.0 if float(text) == 0 else _seconds(text)
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in {"0", "1", "true", "false"}:
         raise ValueError("must be 0 or 1")
@@ -158,6 +163,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_FIRST_TOKEN_TIMEOUT_S": ("first_token_s", _seconds),
     "PENSTOCK_IDLE_TIMEOUT_S": ("idle_s", _seconds),
     "PENSTOCK_TOTAL_TIMEOUT_S": ("total_s", _seconds),
+    "PENSTOCK_DRAIN_DELAY_S": ("drain_delay_s", _delay),
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
     "PENSTOCK_DATA_DIR": ("data_dir", str),

@@ -44,6 +44,8 @@ class HealthEndpoint:
     async def ready(self, call: HttpCall) -> None:
         """200 when every engine and encoder is ready (recent heartbeat), else 503; lists each state.
 
+        503 also once SIGTERM has come, while `PENSTOCK_DRAIN_DELAY_S` passes.
+
         An upstream's is information only: `phase` says why others answer for it.
 
         `stores`: what is wrong with the data folder, where something is.
@@ -52,15 +54,17 @@ class HealthEndpoint:
         models = self._models.models
         states = {name: model.state() for name, model in models.items()}
         is_ready = all(state.ready for name, state in states.items() if models[name].kind != "upstream")
+        is_leaving = self._policies.state.is_leaving
+        status = "draining" if is_leaving else "ready" if is_ready else "unavailable"
         body: dict[str, object] = {
-            "status": "ready" if is_ready else "unavailable",
+            "status": status,
             "models": {name: _shown(state) for name, state in states.items()},
         }
         if self._policies.state.error:  # the version before goes on
             body["policies"] = {"error": REFUSED}
         if stores := self._stores():  # what does not need them goes on
             body["stores"] = stores
-        await call.respond(msgspec.json.encode(body), status=200 if is_ready else 503)
+        await call.respond(msgspec.json.encode(body), status=200 if status == "ready" else 503)
 
     async def metrics(self, call: HttpCall) -> None:
         """All metrics in Prometheus' text format."""

@@ -38,13 +38,14 @@ class Activate(msgspec.Struct, frozen=True, tag="activate"):
 
 
 class PolicyState(msgspec.Struct, frozen=True, tag="policies"):
-    """The versions of the policies, for probes, metrics and operators."""
+    """What probes, metrics and operators are told: the policies' versions, and whether it leaves."""
 
     version: str = ""  # hash of the content of the current one
     previous: tuple[str, ...] = ()  # to which a rollback leads, the latest last
     num_reloads: int = 0
     num_failures: int = 0
     error: str = ""  # why the latest attempt failed; "" when it did not
+    is_leaving: bool = False  # it drains soon: load balancers should send requests elsewhere
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

@@ -162,6 +162,7 @@ class Reloader:
             tuple(version.policies.version for version in self._previous),
             self.state.num_reloads + 1,
             self.state.num_failures,
+            is_leaving=self.state.is_leaving,
         )
         self._on_change()
         message = f"{self.current.policies.version} is served, {old.policies.version} before"

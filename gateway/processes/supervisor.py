@@ -7,6 +7,7 @@ first, then the engines end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -66,6 +67,7 @@ class Supervisor:
         self._reloader.workers = self._workers
         self._stop = asyncio.Event()
         self._signals: list[signal.Signals] = []
+        self._forced = asyncio.Event()  # by a second signal
 
     def _worker(self, number: int) -> ManagedProcess:
         inherited = [fd for each in self._reloader.backends.values() for fd in each.sockets.fds]
@@ -96,6 +98,8 @@ class Supervisor:
             task.add_done_callback(self._on_task_end)
         try:
             await self._stop.wait()
+            if self._signals and self._settings.drain_delay_s:
+                await self._leave(self._settings.drain_delay_s)
             await self._drain()
             return self._exit_code([*tasks, *first])
         finally:
@@ -124,6 +128,15 @@ class Supervisor:
                 raise error
         return 128 + self._signals[1] if len(self._signals) > 1 else 0
 
+    async def _leave(self, delay_s: float) -> None:
+        """Tell probes, and serve new requests until load balancers have noticed, or a second signal."""
+        logger.info("not ready any more; new requests are still served for %g s", delay_s)
+        self._reloader.state = msgspec.structs.replace(self._reloader.state, is_leaving=True)
+        self._send_statuses()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._forced.wait()
+
     async def _drain(self) -> None:
         self._listener.close()  # workers have their own copies; the port is free when all are closed
         if self._signals:
@@ -139,6 +152,7 @@ class Supervisor:
         self._signals.append(number)
         self._stop.set()
         if len(self._signals) > 1:
+            self._forced.set()
             backends = self._reloader.backends.values()
             for process in (*self._workers, *(backend.process for backend in backends)):
                 process.kill()

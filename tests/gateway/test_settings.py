@@ -51,7 +51,9 @@ def test_the_guide_to_deployment_has_the_defaults() -> None:
     guide = (Path(__file__).parents[2] / "deploy" / "README.md").read_text()
     rows = dict(re.findall(r"^\| `(PENSTOCK_\w+)` \| (\d+) \|", guide, re.MULTILINE))
     limits = {"PENSTOCK_MAX_BODY_BYTES", "PENSTOCK_MAX_HEAD_BYTES", "PENSTOCK_MAX_HEADERS"}
-    assert set(rows) == limits | {name for name in settings.VARIABLES if name.endswith("_TIMEOUT_S")}
+    assert set(rows) == limits | {
+        name for name in settings.VARIABLES if name.endswith(("_TIMEOUT_S", "_DELAY_S"))
+    }
     assert read_settings({}, rows) == Settings()
 
 

@@ -16,6 +16,7 @@ from typing import IO
 import psutil
 import pytest
 
+from gateway.settings import SettingsError, read_settings
 from tests.e2e.server import free_port
 from tests.gateway.processes.test_managed_process import is_alive, until
 from tests.gateway.providers.upstream.scripted_server import (
@@ -195,6 +196,60 @@ async def test_drain_limit_and_second_signal(tmp_path: Path, release: asyncio.Ev
             running.process.send_signal(signal.SIGINT)
             assert await asyncio.wait_for(running.process.wait(), 5) == 128 + signal.SIGINT
             writer.close()
+
+
+async def health(port: int) -> bytes:
+    """The status line and body of /health/ready, on a new connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /health/ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer.split(b"\r\n")[0] + answer.split(b"\r\n\r\n")[1]
+
+
+async def leaving(running: Gateway) -> bytes:
+    """What probes are told, once they are told."""
+    async with asyncio.timeout(10):
+        while (answer := await health(running.port)).startswith(b"HTTP/1.1 200"):
+            await asyncio.sleep(0.01)
+        return answer
+
+
+async def test_new_requests_are_served_until_load_balancers_have_noticed(
+    tmp_path: Path, release: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DRAIN_DELAY_S", "300")
+    async with serving(held_stream) as server, gateway(server, tmp_path, "--workers", "2") as running:
+        reader, writer = await running.ask(stream=True)
+        await reader.readuntil(CHUNK)
+        running.process.send_signal(signal.SIGTERM)
+        answer = await leaving(running)
+        assert answer.startswith(b"HTTP/1.1 503") and b'"status":"draining"' in answer
+        assert all([WHOLE in await running.answer() for _ in range(20)])
+        running.process.send_signal(signal.SIGHUP)  # a reload does not make it ready again
+        assert WHOLE in await running.answer() and b"503" in await health(running.port)
+        release.set()
+        assert LAST in await reader.read()
+        writer.close()
+        running.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(running.process.wait(), 10) == 128 + signal.SIGTERM
+
+
+async def test_it_drains_when_the_delay_is_over(
+    tmp_path: Path, release: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DRAIN_DELAY_S", "0.5")
+    async with serving(held_stream) as server, gateway(server, tmp_path) as running:
+        running.process.send_signal(signal.SIGTERM)
+        await leaving(running)
+        assert await asyncio.wait_for(running.process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize("value", ["-1", "soon", "nan", "1e9"])
+def test_a_delay_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="PENSTOCK_DRAIN_DELAY_S"):
+        read_settings({}, {"PENSTOCK_DRAIN_DELAY_S": value})
+    assert read_settings({}, {"PENSTOCK_DRAIN_DELAY_S": "0"}).drain_delay_s == 0
 
 
 async def test_kill_leaves_neither_orphans_nor_files(
