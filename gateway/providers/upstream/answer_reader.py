@@ -165,8 +165,7 @@ class AnswerReader:
             self._raise_error(body)
         if piece.usage is not _NONE and bytes(piece.usage) == b"null":
             piece.usage = _NONE
-        has_items = piece.data is not None or piece.results is not None
-        if piece.choices is None and not has_items and piece.usage is _NONE:
+        if piece.choices is None and piece.usage is _NONE and piece.data is None and piece.results is None:
             raise self.invalid("it holds neither choices nor data")
         return piece
 
@@ -179,32 +178,38 @@ class AnswerReader:
             # Some repeat the finish_reason, and Azure sends content filter results after it.
             # An empty one in every chunk means none.
             if choice.finish_reason and choice.index not in self._finished:
-                self._finished.add(choice.index)
-                name = self._redactor.clean(choice.finish_reason, upstream_errors.MAX_NAME_CHARACTERS)
-                self.finish_reasons.append(name)
-            if choice.delta is not None:
-                self._count(choice.delta)
+                self._finish(choice.index, choice.finish_reason)
+            if (delta := choice.delta) is not None:
+                if content := delta.content:
+                    is_text = content.__class__ is str
+                    self.tally.num_characters += len(content) if is_text else length_in(content)
+                if (
+                    delta.reasoning_content or delta.reasoning or delta.tool_calls
+                    or delta.refusal or delta.function_call
+                ):  # fmt: skip
+                    self._count_rest(delta)
             elif choice.text:
                 self.tally.num_characters += length_in(choice.text)
         if piece.usage is not _NONE:
             self._read_usage(piece.usage)
 
-    def _count(self, delta: _Delta) -> None:
-        content, reasoning = delta.content, delta.reasoning_content or delta.reasoning  # some send both
-        if content.__class__ is str:
-            self.tally.num_characters += len(content)
-        elif content:
-            self.tally.num_characters += length_in(content)
-        if reasoning:
-            self.tally.num_characters += length_in(reasoning)
-        if delta.tool_calls or delta.function_call or delta.refusal:
-            calls = [part for call in delta.tool_calls or () for part in (call.function, call.custom)]
-            self.tally.num_characters += length_in([*calls, delta.function_call, delta.refusal])
+    def _finish(self, index: int, reason: str) -> None:
+        self._finished.add(index)
+        name = self._redactor.clean(reason, upstream_errors.MAX_NAME_CHARACTERS)
+        self.finish_reasons.append(name)
+
+    def _count_rest(self, delta: _Delta) -> None:
+        """Count what there is beside the content."""
+        calls = [part for call in delta.tool_calls or () for part in (call.function, call.custom)]
+        reasoning = delta.reasoning_content or delta.reasoning  # some send both
+        self.tally.num_characters += length_in([reasoning, *calls, delta.refusal, delta.function_call])
 
     def _count_message(self, message: msgspec.Raw) -> None:
         with contextlib.suppress(*_JSON_ERRORS):  # clients get it as it is
             if message is not _NONE:
-                self._count(_MESSAGE_DECODER.decode(message))
+                found = _MESSAGE_DECODER.decode(message)
+                self.tally.num_characters += length_in(found.content)
+                self._count_rest(found)
 
     def relayed(self, body: bytes | AsyncIterator[bytes], media_type: str = "application/json") -> Relayed:
         """The answer to pass on; its usage and finish reasons are filled while a stream is read."""

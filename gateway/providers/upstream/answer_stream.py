@@ -137,10 +137,11 @@ class AnswerStream:
     def _relay(self, events: list[bytes]) -> bytes:
         out = bytearray()
         for event in events:
-            if event.strip() == DONE:
+            stripped = event.strip()
+            if stripped == DONE:
                 self._is_done = True
                 break
-            if not event.strip():
+            if not stripped:
                 continue
             self._num_events += 1
             if not self._answer.take(event):
