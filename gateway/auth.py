@@ -1,14 +1,16 @@
-"""API keys: from key to principal. Keys are held as SHA-256 digests and compared in constant time."""
+"""API keys: from key to principal. Keys are held as SHA-256 digests, and looked up by them."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
 
 from gateway.errors import Unauthorized
+from gateway.keys_file import KeyRecord, KeySet, LiveKeys, read_keys
 from gateway.settings import Settings
 
 
@@ -44,41 +46,66 @@ def tenant_id(key: str) -> str:
 
 
 class KeyRing:
-    """The configured keys. Without any, every caller is `ANONYMOUS` (the CLI then binds loopback only)."""
+    """The known keys. Without any, every caller is `ANONYMOUS` (the CLI then binds loopback only)."""
 
-    def __init__(self, keys: Iterable[str], tenants: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`tenants`: names of tenants that have several keys, or a name, by `key-` and the key's id."""
-        entries: list[tuple[bytes, Principal]] = []
+    def __init__(
+        self,
+        keys: Iterable[str],
+        tenants: Mapping[str, str] = MappingProxyType({}),
+        live: LiveKeys | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`tenants`: names of tenants that have several keys, or a name, by `key-` and the key's id.
+
+        `live`: the keys of the keys file, which come before `keys` with the same digest.
+        """
+        self._tenants, self._live, self._clock = tenants, live, clock
+        self._salts: dict[str, str] = {}
+        self._configured: dict[bytes, Principal] = {}
         for key in dict.fromkeys(keys):
             digest, own = sha256(key.encode()).digest(), tenant_id(key)
-            key_id = own.removeprefix(_ID_PREFIX)
-            tenant, salt = tenants.get(own, own), digest.hex()
-            if tenant != own:
-                salt = next((each.tenant_salt for _, each in entries if each.tenant == tenant), salt)
-            principal = Principal(tenant, key_id, salt)
-            entries.append((digest, principal))
-        self._entries = tuple(entries)
+            tenant = tenants.get(own, own)
+            salt = self._salts.setdefault(tenant, digest.hex())
+            self._configured[digest] = Principal(tenant, own.removeprefix(_ID_PREFIX), salt)
+        self._indexed: tuple[KeySet, Mapping[str, Sequence[KeyRecord]]] | None = None
 
     def signature(self, data: bytes) -> bytes:
         """The signature of data that the gateway gives to callers and wants back unchanged."""
-        return hmac.digest(b"".join(digest for digest, _ in self._entries) or b"open", data, "sha256")
+        return next(self.signatures(data))
+
+    def signatures(self, data: bytes) -> Iterator[bytes]:
+        """The signature, and those that it had before the latest changes of the keys file."""
+        own = b"".join(self._configured)
+        from_file = [] if self._live is None else [self._live.current.signing, *self._live.former]
+        for signing in from_file or [b""]:
+            yield hmac.digest(own + signing or b"open", data, "sha256")
 
     @property
     def is_open(self) -> bool:
-        """True when no key is configured."""
-        return not self._entries
+        """True when no key is configured, nor a file of keys."""
+        return not self._configured and self._live is None
 
     @property
     def tenants(self) -> frozenset[str]:
         """The tenants of all callers that can be identified."""
-        return frozenset(each.tenant for _, each in self._entries) or frozenset({ANONYMOUS.tenant})
+        if self.is_open:
+            return frozenset({ANONYMOUS.tenant})
+        now_s, configured = self._clock(), (each.tenant for each in self._own())
+        return frozenset(configured) | {
+            name
+            for name, records in self._by_tenant().items()
+            if any(not each.refusal(now_s) for each in records)
+        }
 
     def principal_of(self, tenant: str) -> Principal:
         """The principal of a tenant that was identified before. Raises Unauthorized if its key is gone."""
-        known = [principal for _, principal in self._entries] or [ANONYMOUS]
-        for principal in known:
+        for principal in [ANONYMOUS] if self.is_open else self._own():
             if principal.tenant == tenant:
                 return principal
+        now_s = self._clock()
+        for record in self._by_tenant().get(tenant, ()):
+            if not record.refusal(now_s):
+                return self._principal(record)
         raise Unauthorized("The API key of this request's tenant is no longer configured.")
 
     def caller(self, authorization: str, internal: InternalCaller | None) -> Principal:
@@ -87,27 +114,59 @@ class KeyRing:
 
     def identify(self, authorization: str) -> Principal:
         """The principal of an `Authorization` header. Raises Unauthorized."""
-        if not self._entries:
+        if self.is_open:
             return ANONYMOUS
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not key:
-            raise Unauthorized(
-                "No API key given: send it as 'Authorization: Bearer <key>' or 'x-api-key: <key>'.",
-                headers={"www-authenticate": "Bearer"},
+            raise _refused(
+                "No API key given: send it as 'Authorization: Bearer <key>' or 'x-api-key: <key>'."
             )
+        # Looked up by digest, so the time tells nothing about the key, and does not grow with their number.
         digest = sha256(key.strip().encode("utf-8", "surrogatepass")).digest()
-        found = None
-        for known, principal in self._entries:  # no early exit: the time must not depend on which key matches
-            if hmac.compare_digest(known, digest):
-                found = principal
-        if found is None:
-            raise Unauthorized(
-                "Incorrect API key provided. Check the key against those that this gateway was started with.",
-                headers={"www-authenticate": "Bearer"},
-            )
+        record = None if self._live is None else self._live.current.by_digest.get(digest)
+        if record is not None:
+            if refusal := record.refusal(self._clock()):
+                raise _refused(f"{refusal} Ask the operator of this gateway for another one.")
+            return self._principal(record)
+        if (found := self._configured.get(digest)) is None:
+            raise _refused("Incorrect API key provided. Check the key against those that this gateway knows.")
         return found
 
+    def _own(self) -> list[Principal]:
+        """The principals of the configured keys that the file does not have."""
+        in_file: Container[bytes] = () if self._live is None else self._live.current.by_digest
+        return [principal for digest, principal in self._configured.items() if digest not in in_file]
 
-def key_ring(settings: Settings) -> KeyRing:
-    """The keys with the tenants that the policies give them to."""
-    return KeyRing(settings.api_keys, settings.key_tenants)
+    def _principal(self, record: KeyRecord) -> Principal:
+        tenant = self._tenant(record)
+        salt = self._salts.get(tenant) or sha256(tenant.encode()).hexdigest()
+        return Principal(tenant, record.id.removeprefix(_ID_PREFIX), salt)
+
+    def _tenant(self, record: KeyRecord) -> str:
+        return record.tenant or self._tenants.get(record.id, record.id)
+
+    def _by_tenant(self) -> Mapping[str, Sequence[KeyRecord]]:
+        """The records of each tenant, collected once for each content of the file."""
+        if self._live is None:
+            return {}
+        current = self._live.current
+        if self._indexed is None or self._indexed[0] is not current:
+            found: dict[str, list[KeyRecord]] = {}
+            for record in current.by_digest.values():
+                found.setdefault(self._tenant(record), []).append(record)
+            self._indexed = current, found
+        return self._indexed[1]
+
+
+def _refused(message: str) -> Unauthorized:
+    return Unauthorized(message, headers={"www-authenticate": "Bearer"})
+
+
+def key_ring(settings: Settings, live: LiveKeys | None = None) -> KeyRing:
+    """The keys with the tenants that the policies give them to; `live`: what a watcher keeps up to date.
+
+    Without it the keys file, if there is one, is read. Raises KeysFileError.
+    """
+    if live is None and settings.keys_file:
+        live = LiveKeys(read_keys(settings.keys_file))
+    return KeyRing(settings.api_keys, settings.key_tenants, live)

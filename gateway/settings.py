@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gateway.no_proxy import is_unproxied
 from policies.document import Policies
 from policies.upstream import UpstreamModel
 from policies.urls import url_fault
@@ -61,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8080
     workers: int = 1
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
+    keys_file: str = ""  # file of digests of keys, read again on change; see gateway/keys_file.py
     key_tenants: dict[str, str] = {}  # `key-XXXXXXXX` → name, of keys that policies give to a named tenant
     replica_redis_url: str = ""  # of the policies' section `replicas`
     replica_prefix: str = ""
@@ -80,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: str = ""  # of the cache; may hold a password
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
+    last_good_keys: str = ""  # what the keys file held when it was last good, for a worker that starts
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
     fleet_fd: int | None = None  # of the board of upstreams that fail, when there are several workers
 
@@ -154,6 +157,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_PORT": ("port", _port),
     "PENSTOCK_WORKERS": ("workers", _positive_int),
     "PENSTOCK_API_KEYS": ("api_keys", _keys),
+    "PENSTOCK_KEYS_FILE": ("keys_file", str),
     "PENSTOCK_MAX_BODY_BYTES": ("max_body_bytes", _positive_int),
     "PENSTOCK_MAX_HEAD_BYTES": ("max_head_bytes", _positive_int),
     "PENSTOCK_MAX_HEADERS": ("max_headers", _positive_int),
@@ -375,7 +379,7 @@ def environment_proxy(url: str, environment: Mapping[str, str] | None = None) ->
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if is_loopback(host) or _is_unproxied(host, port, _variable("no_proxy", environment)[1]):
+    if is_loopback(host) or is_unproxied(host, port, _variable("no_proxy", environment)[1]):
         return ""
     found = (_variable(name, environment) for name in (f"{parts.scheme}_proxy", "all_proxy"))
     variable, proxy = next((each for each in found if each[1]), ("", ""))
@@ -391,27 +395,6 @@ def _variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
     return next(
         ((each, environment[each]) for each in (name, name.upper()) if environment.get(each)), ("", "")
     )
-
-
-def _is_unproxied(host: str, port: int, no_proxy: str) -> bool:
-    """True when NO_PROXY names the host, a parent domain, a network that contains it, or "*"."""
-    for entry in no_proxy.lower().replace(",", " ").split():
-        found = re.fullmatch(r"\[(.*)\](?::(\d+))?|([^:]*):(\d+)", entry)
-        name = (found[1] or found[3]) if found else entry
-        wanted_port = (found[2] or found[4]) if found else None
-        name = name.removeprefix("*.").removeprefix(".")
-        if wanted_port and int(wanted_port) != port:
-            continue
-        if name in ("*", host) or host.endswith(f".{name}") or _is_in_network(host, name):
-            return True
-    return False
-
-
-def _is_in_network(host: str, network: str) -> bool:
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:  # a host name
-        return False
 
 
 def is_loopback(host: str) -> bool:

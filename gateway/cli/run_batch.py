@@ -50,7 +50,9 @@ def run_batch(
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    settings = msgspec.structs.replace(settings, workers=1, api_keys=(), data_dir=str(state.absolute()))
+    settings = msgspec.structs.replace(
+        settings, workers=1, api_keys=(), keys_file="", data_dir=str(state.absolute())
+    )
     policies = msgspec.structs.replace(policies, batches=_unlimited(policies.batches))
 
     async def run() -> int:

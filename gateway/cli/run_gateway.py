@@ -73,8 +73,9 @@ def banner(settings: Settings, policies: Policies, seconds: float) -> str:
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
     url = f"http://{host}:{settings.port}"
     names = ", ".join([*policies.routes, *policies.models])
-    if settings.api_keys:
-        access = f"API key required ({len(settings.api_keys)} configured)"
+    if settings.api_keys or settings.keys_file:
+        more = f", and those of {settings.keys_file}" if settings.keys_file else ""
+        access = f"API key required ({len(settings.api_keys)} configured{more})"
         header = "-H 'Authorization: Bearer YOUR_KEY' "
     else:
         access = "no API key configured: this machine only (--api-key KEY opens it to others)"

@@ -17,6 +17,7 @@ from gateway.checkpoints import checkpoint_folder
 from gateway.cli.flag_models import with_flag_models
 from gateway.cli.read_policies import PolicyReader
 from gateway.extras import lack_of, require
+from gateway.keys_file import read_keys
 from gateway.log import configure_logging, hide
 from gateway.processes.reload import Load
 from gateway.providers.upstream.tls import tls_context
@@ -102,10 +103,12 @@ def check_settings(chosen: Settings) -> None:
         raise SettingsError(f"--drain-timeout {chosen.drain_timeout_s:g} must be more than 0 seconds")
     if not all(key and key.isascii() and key.isprintable() for key in chosen.api_keys):
         raise SettingsError("an API key is empty or holds characters that an HTTP header cannot carry")
-    if not chosen.api_keys and not settings.is_loopback(chosen.host):
+    if chosen.keys_file:
+        read_keys(chosen.keys_file)
+    elif not chosen.api_keys and not settings.is_loopback(chosen.host):
         raise SettingsError(
             f"--host {chosen.host} can be reached from other machines, and no API key is configured: "
-            "add --api-key KEY (or set PENSTOCK_API_KEYS), or leave --host at 127.0.0.1"
+            "add --api-key KEY (or set PENSTOCK_API_KEYS or PENSTOCK_KEYS_FILE), or leave --host at 127.0.0.1"
         )
 
 

@@ -235,6 +235,8 @@ class Reloader:
 
 def _refuse_lockout(old: Version, policies: Policies, settings: Settings) -> None:
     """Raise ReloadFailed where a caller may manage the policies now, and none could afterwards."""
+    if not old.policies.admin.principals:
+        return
     before = key_ring(old.settings).tenants & {*old.policies.admin.principals}
     if before and not key_ring(settings).tenants & {*policies.admin.principals}:
         raise ReloadFailed(

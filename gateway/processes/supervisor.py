@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.processes.backends import KILL_AFTER_S, backend_names, new_backend
+from gateway.processes.keys_watch import KeysWatch
 from gateway.processes.managed_process import CannotServe, ManagedProcess
 from gateway.processes.messages import StatusReport, Version, encode
 from gateway.processes.policy_watch import watch
@@ -61,6 +62,7 @@ class Supervisor:
             fleet_fd=shared[0] if shared else None,
         )
         self._settings = settings
+        self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
         version = Version(1, policies, settings, tuple(sorted(set(policies.names()))))
         self._reloader = Reloader(version, backends, load, self._send_statuses)
         self._workers = [self._worker(number) for number in range(settings.workers)]
@@ -73,10 +75,19 @@ class Supervisor:
         inherited = [fd for each in self._reloader.backends.values() for fd in each.sockets.fds]
         fds = [self._listener.fileno(), *inherited, *self._settings.counter_fds]
         fds += [] if self._settings.fleet_fd is None else [self._settings.fleet_fd]
-        command = worker_command(number, fds, lambda: self._reloader.current, self._encode_statuses)
+        command = worker_command(number, fds, self._version, self._encode_statuses)
         worker = ManagedProcess(command, lambda progress: None)
         worker.on_progress = lambda progress: self._reloader.on_worker(worker, progress)
         return worker
+
+    def _version(self) -> Version:
+        """What a worker that starts serves."""
+        version = self._reloader.current
+        if self._keys is None:
+            return version
+        last_good = self._keys.live.current.data.decode()
+        settings = msgspec.structs.replace(version.settings, last_good_keys=last_good)
+        return msgspec.structs.replace(version, settings=settings)
 
     async def run(self) -> int:
         """Run until a signal. 0: drained; 2: a configuration cannot work; 128 + n: second signal n."""
@@ -107,6 +118,8 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._reloader.stop()
+            if self._keys is not None:
+                self._keys.close()
             for backend in self._reloader.backends.values():
                 await backend.stop()
 

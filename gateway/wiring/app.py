@@ -102,7 +102,7 @@ def build_version(
     )
     guards = served.guards()
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
-    keys = key_ring(settings)
+    keys = key_ring(settings, None if parts.keys is None else parts.keys.live)
     pipeline = Pipeline(keys, models, cache, policies, optional)
     shared = EndpointParts(
         *(keys, pipeline, parts.object_store(settings, policies.responses), parts.background),

@@ -24,6 +24,7 @@ from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
 from gateway.fleet.board import Board
 from gateway.fleet.memory import FleetMemory
+from gateway.processes.keys_watch import KeysWatch
 from gateway.processes.status import Statuses
 from gateway.routing.decision_log import LogFile
 from gateway.routing.memory import RoutingMemory
@@ -82,6 +83,7 @@ class WorkerParts:
     fleet: FleetMemory = field(default_factory=FleetMemory)
     screening_threads: FairThreads = field(default_factory=FairThreads)
     data_dir: str = ""  # folder of what survives a restart
+    keys: KeysWatch | None = None  # None: there is no keys file
 
     async def start(self) -> None:
         """Do nothing: each part starts when it is used."""
@@ -95,6 +97,8 @@ class WorkerParts:
         await self.batches.close()
         if self.decisions is not None:
             self.decisions.close()
+        if self.keys is not None:
+            self.keys.close()
         self.tracing.shutdown()
 
     @property
@@ -103,8 +107,10 @@ class WorkerParts:
         return self.batches.runner, self.background
 
     def store_faults(self) -> Mapping[str, str]:
-        """What is wrong with what survives a restart: the data folder, and each database that failed last."""
-        found = data_folder_faults(self.data_dir)
+        """What is wrong with files: of keys, of the data folder, and of each database that failed last."""
+        found = dict(data_folder_faults(self.data_dir))
+        if self.keys is not None and self.keys.fault:
+            found["keys"] = self.keys.fault
         faults = [
             ("batches", self.batches.fault),
             *(("objects", each.fault) for each in self.objects.values()),
@@ -156,6 +162,16 @@ def build_parts(
     fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
     fleet.on_out = metrics.upstream_left_out
     routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
+    keys = (
+        KeysWatch(
+            settings.keys_file,
+            partial(metrics.fault, "keys", "unreadable"),
+            last_good=settings.last_good_keys,
+            is_logging=False,  # the supervisor does
+        )
+        if settings.keys_file
+        else None
+    )
     return WorkerParts(
         tracing,
         metrics,
@@ -167,6 +183,7 @@ def build_parts(
         routing=routing,
         fleet=fleet,
         data_dir=settings.data_dir,
+        keys=keys,
     )
 
 
