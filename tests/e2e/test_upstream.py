@@ -78,3 +78,16 @@ def test_the_trace_continues_in_the_upstream(
     call = spans["chat remote"]
     assert upstream.seen[-1].headers["traceparent"] == f"00-{trace_id}-{call.span_id}-01"
     assert call.attributes["gen_ai.usage.output_tokens"] == 3
+
+
+def test_the_trace_counts_attempts(http: httpx.Client, upstream: Upstream, collector: HttpCollector) -> None:
+    trace_id = secrets.token_hex(16)
+    headers = {
+        "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
+        "x-stainless-retry-count": "1",
+    }
+    text = f"fault 503 {upstream.num_seen('far-away') + 1}"
+    http.post("/v1/chat/completions", json={"model": "remote", "messages": ask(text)}, headers=headers)
+    request = trace_of(collector, trace_id, "POST /v1/chat/completions")["POST /v1/chat/completions"]
+    assert request.attributes["penstock.attempts"] == "2"
+    assert request.attributes["penstock.client.retry_count"] == "1"
