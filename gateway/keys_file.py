@@ -5,6 +5,7 @@ Reading it tells no key, but it decides who may ask: like a private key it must 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -100,13 +101,27 @@ def time_text(time: datetime) -> str:
 
 def read_keys(path: str) -> KeySet:
     """The contents of the file. Raises KeysFileError."""
-    try:
+    with naming(path):
         return KeySet.of(_read(path))
+
+
+def read_records(path: str) -> list[KeyRecord]:
+    """The records in the order of the lines; none of an empty file. Raises KeysFileError."""
+    with naming(path):
+        data = _read(path)
+        return parse_keys(data) if data.strip() else []
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Raise KeysFileError, which names the file, for OSError and ValueError."""
+    try:
+        yield
     except FileNotFoundError:
         remedy = "make it with `penstock keys new`, or unset PENSTOCK_KEYS_FILE"
         raise KeysFileError(f"the keys file {path!r} does not exist: {remedy}") from None
     except OSError as error:
-        raise KeysFileError(f"the keys file {path!r} cannot be read: {error.strerror}") from None
+        raise KeysFileError(f"the keys file {path!r} cannot be used: {error.strerror}") from None
     except ValueError as error:
         raise KeysFileError(f"the keys file {path!r} {error}") from None
 

@@ -426,6 +426,11 @@ def decision_log() -> Path:
     return Path(given)
 
 
+def keys_file() -> str:
+    """$PENSTOCK_KEYS_FILE, "" where it is not set."""
+    return os.environ.get("PENSTOCK_KEYS_FILE", "")
+
+
 def environment_secrets() -> set[str]:
     """The values of variables that are named like secrets."""
     named = re.compile(r"(?i)(?:key|token|secret|password)$")

@@ -22,9 +22,14 @@ def print_ids(keys: Sequence[str], out: TextIO) -> int:
 
 
 def print_new(out: TextIO) -> int:
-    """The only time that it is shown: nothing keeps it."""
+    """Print a key that nothing keeps."""
     key = new_key()
-    out.write(f"key  {key}\nid   {tenant_id(key)}\n")
+    return print_key(key, tenant_id(key), out)
+
+
+def print_key(key: str, key_id: str, out: TextIO) -> int:
+    """The only time that it is shown, and its id."""
+    out.write(f"key  {key}\nid   {key_id}\n")
     return 0
 
 

@@ -128,6 +128,25 @@ def test_a_broken_file_changes_nothing_also_when_a_worker_restarts(server: Serve
     assert sha256(b"sk-1").hexdigest()[8:] not in server.log
 
 
+def test_a_limit_follows_the_rotation_of_its_key(
+    server: Server, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ("--file", str(path))
+    assert main(["keys", "new", "--tenant", "limited", *file]) == 0
+    _, old, _, key_id = capsys.readouterr().out.split()
+    until_known(server, old, known=True)
+    wait_until(lambda: time.time() % 60 < 50, 15, lambda: "")  # the minute does not end in between
+    assert ask(server, old).status_code == 200
+    assert main(["keys", "rotate", key_id, "--grace", "1h", *file]) == 0
+    new = capsys.readouterr().out.split()[1]
+    until_known(server, new, known=True)
+    wait_until(lambda: ask(server, new).status_code == 429, 5, lambda: "the limit is not kept")
+    assert ask(server, old).status_code == 429
+    assert main(["keys", "revoke", key_id, *file]) == 0
+    until_known(server, new, known=False)
+    assert ask(server, old).status_code == 401
+
+
 @pytest.mark.parametrize(
     ("mode", "said"), [(0o644, "has mode 0644"), (None, "does not exist: make it with `penstock keys new`")]
 )

@@ -230,7 +230,7 @@ def _nothing(path: Path) -> None:
     [
         (_folder, "regular file|is a directory"),
         (_pipe, "not a regular file"),
-        (_loop, "cannot be read: Too many levels"),
+        (_loop, "cannot be used: Too many levels"),
         (_nothing, "does not exist: make it with `penstock keys new`"),
     ],
 )
