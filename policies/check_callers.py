@@ -37,7 +37,7 @@ def caller_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
         if _is_unreachable(name, entry):
             message = (
                 "tenants has a name at this place that no caller can have: give the tenant its `keys`, each "
-                f"{KEY_NAME_HINT}, or name it so"
+                f"{KEY_NAME_HINT}, or name it so, or name it in the keys file (`penstock keys new --tenant`)"
             )
             yield Problem(places["tenants", name], message)
     for path, name in _named(sections):

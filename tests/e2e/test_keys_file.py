@@ -140,8 +140,8 @@ def test_a_limit_follows_the_rotation_of_its_key(
     assert main(["keys", "rotate", key_id, "--grace", "1h", *file]) == 0
     new = capsys.readouterr().out.split()[1]
     until_known(server, new, known=True)
-    wait_until(lambda: ask(server, new).status_code == 429, 5, lambda: "the limit is not kept")
-    assert ask(server, old).status_code == 429
+    for key in (new, old):  # the count of the other worker may be a second old
+        wait_until(lambda key=key: ask(server, key).status_code == 429, 5, lambda: "not limited")
     assert main(["keys", "revoke", key_id, *file]) == 0
     until_known(server, new, known=False)
     assert ask(server, old).status_code == 401
