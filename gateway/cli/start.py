@@ -79,11 +79,13 @@ def _leaves_out_embedded(options: argparse.Namespace) -> bool:
     lack = lack_of("engine", "semantic")
     if not lack:
         return False
+    _check_engine(options.model)
     if not options.upstream:
         raise SettingsError(
             f"serving the embedded models {lack}; or serve another API with --upstream NAME=BASE_URL, or "
             "policies of your own with --policies DIR"
         )
+    with_flag_models(Policies(), options.model, options.upstream)  # a flag that is wrong comes first
     logger.warning("the embedded models are left out: serving them %s", lack)
     return True
 

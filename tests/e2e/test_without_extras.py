@@ -174,13 +174,15 @@ def test_sections_that_need_an_extra_are_refused_with_their_lines(
         "  small: {engine: {checkpoint: builtin:pico-small}}\n"
         "  minilm:\n"
         "    encoder: {checkpoint: builtin:all-minilm-l6-v2}\n"
+        "  aws: {upstream: {service: bedrock}}\n"
     )
     folder = [str(tmp_path)] if command == "check" else ["--port", "0", "--policies", str(tmp_path)]
     code, said = run(hiding, command, *folder)
     assert code == 2
     assert f"{tmp_path}/p.yaml:2:11: models.small.engine needs torch: pip install 'penstock[engine]'" in said
     assert "p.yaml:4:5: models.minilm.encoder needs onnxruntime: pip install 'penstock[semantic]'" in said
-    assert said.count("\n") == 2
+    assert "p.yaml:5:9: models.aws.upstream needs botocore: pip install 'penstock[bedrock]'" in said
+    assert said.count("\n") == 3
 
 
 @pytest.mark.parametrize(
