@@ -209,6 +209,8 @@ def _screened(exchange: Exchange) -> dict[str, Any]:
 
 def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:
     rules = model.cache
+    if exchange.answer is not None:  # the refusal of a guardrail, which no look-up precedes
+        return "none"
     if rules is None or not isinstance(exchange.request, ChatRequest) or bypass_reason(exchange.body, rules):
         return "none"
     return rules.mode

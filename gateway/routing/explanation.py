@@ -19,7 +19,9 @@ def explain(decision: Decision, version: str) -> str:
     is_refused = decision.status != 200 and not decision.models
     if is_refused:
         lines.append(("refused", f"{decision.status}: {decision.message}"))
-    else:
+    if decision.is_blocked:
+        lines.append(("blocked", "by a guardrail: no model is called"))
+    elif not is_refused:
         following = "".join(f", then {name}" for name in decision.following)
         lines.append(("model", " or ".join(decision.models) + following))
         lines += [] if decision.status == 200 else [("failed", f"with status {decision.status}")]
@@ -28,11 +30,14 @@ def explain(decision: Decision, version: str) -> str:
         lines.append(("chosen", decision.strategy + (f"   [{values}]" if values else "")))
     is_by_limit = is_refused and choice.action is None and not decision.guardrails
     lines.append(("why", "the tenant's tier and limits" if is_by_limit else choice.reason))
+    is_called = not (is_refused or decision.is_blocked)
     for change in choice.changes:
-        lines += _changes(change)
+        lines += [line for line in _changes(change) if is_called or line[0] != "shadow"]
     lines.append(("cache", decision.cache))
     if decision.guardrails:
         lines.append(("found", ", ".join(decision.guardrails)))
+    if decision.masked:
+        lines.append(("masked", ", ".join(decision.masked)))
     return "".join(f"{label:<9}{text}\n" for label, text in lines)
 
 

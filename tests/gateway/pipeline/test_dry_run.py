@@ -147,13 +147,14 @@ async def test_guardrails_are_tried_without_asking_hooks(refusal: str | None, st
         refusal=refusal,
     )
     policies = Policies(
-        models={"m": ModelEntry(engine=EngineModel(checkpoint="/none"))},
+        models={"m": ModelEntry(engine=ENGINE, cache=CacheRules(mode="exact"))},
         guardrails=GuardrailsSection(profiles={"strict": profile}, default="strict"),
     )
     for text, found in (("the secret", ("pattern:p",)), ("hello", ())):
         body = {"model": "m", "messages": [{"role": "user", "content": text}]}
         decision = await DryRun(policies).decide(body)
         assert (decision.guardrails, decision.status) == (found, status if found else 200)
+        assert decision.cache == ("none" if found else "exact")  # no look-up of what is refused
 
 
 EASY = "What is 17 + 25?"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.routing.explanation import explain
@@ -17,6 +19,7 @@ from policies.routes import (
     Refusal,
     Route,
     Rule,
+    Shadow,
     Split,
     Timeouts,
 )
@@ -76,6 +79,36 @@ def test_a_split_and_a_refusal() -> None:
     assert "split    new 25%, old 75%; the same for each user\n" in text
     text = explain(Decision(choice(tenant__tier="free"), status=402, message="Pay."), "v1")
     assert "refused  402: Pay.\n" in text and "model" not in text.replace("rule", "")
+
+
+@pytest.mark.parametrize(
+    ("decision", "shown", "hidden"),
+    [
+        (
+            {"models": ("small",), "is_blocked": True, "guardrails": ("pattern:p",)},
+            ["blocked  by a guardrail: no model is called", "found    pattern:p"],
+            ("model", "shadow", "masked"),
+        ),
+        (
+            {"status": 400, "message": "No.", "is_blocked": True, "guardrails": ("pattern:p",)},
+            ["refused  400: No.", "blocked  by a guardrail: no model is called", "found    pattern:p"],
+            ("model", "shadow", "masked"),
+        ),
+        (
+            {"models": ("small",), "guardrails": ("email", "pattern:p"), "masked": ("email",)},
+            ["model    small", "shadow   100% also to large", "found    email, pattern:p", "masked   email"],
+            ("blocked",),
+        ),
+    ],
+)
+def test_what_guardrails_do_and_a_shadow_only_of_what_they_let_pass(
+    decision: dict[str, Any], shown: list[str], hidden: tuple[str, ...]
+) -> None:
+    route = Route(model="small", shadow=Shadow(model="large", share=1.0))
+    routing = Routing(Policies(routes={"auto": route}))
+    lines = explain(Decision(routing.decide("auto", {}), **decision), "v1").splitlines()
+    assert [line for line in shown if line not in lines] == []
+    assert [line for line in lines if line.startswith(hidden)] == []
 
 
 @pytest.mark.parametrize(
