@@ -17,7 +17,9 @@ from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server
 from tests.e2e.upstream import Upstream
 
-HIDDEN = sorted({name for names in PACKAGES.values() for name in names} | {"transformers", "triton"})
+HIDDEN = sorted(
+    {name for names in PACKAGES.values() for name in names if "." not in name} | {"transformers", "triton"}
+)
 HIDE = f"""
 import importlib.machinery
 import sys
