@@ -62,8 +62,8 @@ class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         FilePath | None,
         Meta(
             description="What predicts how much better the best candidate answers than the worst: "
-            "`builtin:pico`, `builtin:general`, or a file of `penstock router train`. Default: each "
-            "candidate has its usual `quality`."
+            "`builtin:pico`, `builtin:general` (needs an encoder), or a file of `penstock router train`. "
+            "Default: each candidate has its usual `quality`."
         ),
     ] = None
     cost_by: Annotated[

@@ -1,4 +1,4 @@
-"""What `penstock check` and `serve` say about weights of another encoder: file, line and remedy."""
+"""What `penstock check` and `serve` say about weights that lack their encoder: file, line and remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from guardrails.checks.classifier import load_classifier
 from policies.conditions import Condition
 from policies.convert import KeyPath
 from policies.document import Policies
-from policies.errors import PolicyError, Problem
+from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded
 from policies.routes import Rule
 from router.estimate import load_estimate
@@ -35,7 +35,7 @@ class _Reader:
 
 
 def refuse_other_encoders(loaded: Loaded) -> None:
-    """Raise PolicyError where weights would read vectors of another encoder than their own."""
+    """Raise PolicyError where weights would read vectors of another encoder than their own, or of none."""
     problems = [*encoder_problems(loaded)]
     if problems:
         raise PolicyError(problems)
@@ -48,6 +48,7 @@ def encoder_problems(loaded: Loaded) -> Iterator[Problem]:
     broken = {key: fault for key, fault in faults.items() if fault}
     yield from (Problem(loaded.places[key], f"{'.'.join(key)}: {fault}") for key, fault in broken.items())
     if policies.encoder is None:
+        yield from _lacking(loaded, fit)
         return
     readers = [*_cache(policies, fit), *_guardrails(policies, fit), *_rules(policies, fit)]
     for reader in (each for each in readers if each.key not in broken):
@@ -58,10 +59,25 @@ def encoder_problems(loaded: Loaded) -> Iterator[Problem]:
         except CheckpointError:
             return  # reported where the encoder is
         if fault:
-            place = reader.key if reader.key in loaded.places else reader.place
-            while place not in loaded.places:  # an item of a list: the nearest key above it
-                place = place[:-1]
-            yield Problem(loaded.places[place], f"{reader.what}: {fault}")
+            yield Problem(_place(loaded, reader), f"{reader.what}: {fault}")
+
+
+def _lacking(loaded: Loaded, fit: EncoderFit) -> Iterator[Problem]:
+    """Estimates that read vectors, where there is no encoder; loading has refused what else needs one."""
+    for reader in _rules(loaded.policies, fit):
+        message = (
+            f"{reader.what}: the weights {reader.weights.name!r} read sentence vectors, which needs an "
+            "encoder; add a model with a section `encoder`, or name an estimate of words alone, such as "
+            f"builtin:pico, in `{'.'.join(reader.key)}`"
+        )
+        yield Problem(_place(loaded, reader), message)
+
+
+def _place(loaded: Loaded, reader: _Reader) -> Place:
+    place = reader.key if reader.key in loaded.places else reader.place
+    while place not in loaded.places:  # an item of a list: the nearest key above it
+        place = place[:-1]
+    return loaded.places[place]
 
 
 def _given(fit: EncoderFit) -> dict[KeyPath, Callable[[], object]]:

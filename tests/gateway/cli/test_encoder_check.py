@@ -21,6 +21,7 @@ from router.estimate.estimate import WEIGHTS as ESTIMATES
 from router.signals.domain import WEIGHTS as DOMAINS
 from tests.backend.encoder.checkpoints import write_encoder
 
+UPSTREAM = 'large: {upstream: {base_url: "http://127.0.0.1:1/v1"}}'
 MODELS = """\
 models:
   small: {upstream: {base_url: "http://127.0.0.1:1/v1"}}
@@ -96,6 +97,44 @@ def test_each_part_that_would_misread(root: Path, more: str, line: int, words: s
     assert f"but 'mine' is mine ({own.digest[:12]}…); train others (`" in message
     assert f"--encoder {root / 'mine'} --languages de,fr --out FILE`) and name them in `" in message
     assert message.endswith(f"or compare with {BUILTIN} (`cache.encoder`)")
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "words", "key"),
+    [
+        (
+            "routes:\n  auto:\n    choose:\n      candidates: {small: {}}\n      estimate: builtin:general\n",
+            8,
+            "routes.auto.choose.estimate: ",
+            "routes.auto.choose.estimate",
+        ),
+        (
+            "routes:\n  auto:\n    cascade: {models: [small, large], estimate: builtin:general}\n",
+            6,
+            "routes.auto.cascade.estimate: ",
+            "routes.auto.cascade.estimate",
+        ),
+        (
+            'signals: {estimate: "builtin:general"}\n'
+            "routes: {auto: {rules: [{when: signals.gain > 0.1, model: small}], model: small}}\n",
+            4,
+            "routes.auto.rules.0.when reads signals.gain: ",
+            "signals.estimate",
+        ),
+    ],
+)
+def test_an_estimate_that_reads_vectors_without_an_encoder(
+    root: Path, more: str, line: int, words: str, key: str
+) -> None:
+    models = MODELS.replace("mine: {encoder: {checkpoint: mine, languages: [de, fr]}}", UPSTREAM)
+    ((found, message),) = problems(root, models + more)
+    assert found == line and message.startswith(words), message
+    assert message.endswith(
+        "the weights 'general.safetensors' read sentence vectors, which needs an encoder; add a model with a "
+        f"section `encoder`, or name an estimate of words alone, such as builtin:pico, in `{key}`"
+    )
+    assert problems(root, models + more.replace("general", "pico")) == []
+    assert problems(root, models + 'signals: {estimate: "builtin:general"}\n') == []  # nothing reads it
 
 
 @pytest.mark.parametrize(
