@@ -74,6 +74,11 @@ class KeySet:
         by_digest = {bytes.fromhex(each.sha256): each for each in parse_keys(data)}
         return cls(by_digest, sha256(b"".join(sorted(by_digest))).digest(), data)
 
+    @property
+    def tenants(self) -> frozenset[str]:
+        """The tenants that the file names."""
+        return frozenset(each.tenant for each in self.by_digest.values() if each.tenant)
+
 
 class LiveKeys:
     """The contents in force, which a watcher replaces, and what signed before the last changes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from policies.convert import KeyPath
@@ -30,11 +30,13 @@ def caller_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
             yield Problem(_place(places, path), message)
 
 
-def caller_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Names that no caller has: rules for them never hold."""
+def caller_warnings(
+    sections: Mapping[str, Any], places: Mapping[KeyPath, Place], others: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Names that no caller has: rules for them never hold. `others`: names that callers have anyway."""
     owners, tenants = key_owners(sections), sections["tenants"]
     for name, entry in tenants.items():
-        if _is_unreachable(name, entry):
+        if name not in others and _is_unreachable(name, entry):
             message = (
                 "tenants has a name at this place that no caller can have: give the tenant its `keys`, each "
                 f"{KEY_NAME_HINT}, or name it so, or name it in the keys file (`penstock keys new --tenant`)"
@@ -48,7 +50,7 @@ def caller_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
                 f"{'.'.join(path)}: callers with {name!r} are the tenant {owners[name]!r}; write that name"
             )
             yield Problem(_place(places, path), message)
-        elif name not in tenants and not _KEY_NAME.fullmatch(name):
+        elif name not in tenants and name not in others and not _KEY_NAME.fullmatch(name):
             known = [each for each, entry in tenants.items() if not _is_unreachable(each, entry)]
             message = f"{'.'.join(path)} names no tenant that a caller can be{nearest(name, known)}"
             yield Problem(_place(places, path), message)

@@ -65,9 +65,12 @@ def without_secrets(problem: Problem, secrets: Collection[str]) -> Problem:
     return Problem(place, redacted(problem.message, secrets))
 
 
-def load_folder(folder: Path) -> Loaded:
-    """The same with everything that was found out. Raises PolicyError."""
-    merge = _Merge()
+def load_folder(folder: Path, tenants: Collection[str] = ()) -> Loaded:
+    """The same with everything that was found out. Raises PolicyError.
+
+    `tenants`: those that callers can be whatever the policies say.
+    """
+    merge = _Merge(tenants)
     for path in policy_files(folder):
         merge.add_file(path)
     merge.check_references()
@@ -95,7 +98,8 @@ def policy_files(folder: Path) -> list[Path]:
 class _Merge:
     """The merged content of the documents read so far, and the problems found in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenants: Collection[str]) -> None:
+        self.tenants = tenants
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
@@ -160,8 +164,9 @@ class _Merge:
         routes.run()
         self.problems += routes.problems
         self.warnings += routes.warnings
-        for warnings in (choice_warnings, caller_warnings, unscreened_paths):
-            self.warnings += warnings(self.sections, self.places)
+        self.warnings += choice_warnings(self.sections, self.places)
+        self.warnings += caller_warnings(self.sections, self.places, self.tenants)
+        self.warnings += unscreened_paths(self.sections, self.places)
 
     def _check_adapters(self, model: str, adapters: list[str]) -> None:
         """Report adapters that share a name with a model or route: clients ask for them by name."""

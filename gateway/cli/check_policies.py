@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -76,9 +76,12 @@ def check(folder: Path, out: TextIO) -> int:
     return 0
 
 
-def load_checked(folder: Path) -> Loaded:
-    """Load the folder, check the files that it names and run its probes. Raises PolicyError."""
-    loaded = load_folder(folder)
+def load_checked(folder: Path, tenants: Collection[str] = ()) -> Loaded:
+    """Load the folder, check the files that it names and run its probes. Raises PolicyError.
+
+    `tenants`: those that callers can be whatever the policies say.
+    """
+    loaded = load_folder(folder, tenants)
     lacking = lacks_of(loaded.policies)
     problems = [
         problem

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from gateway.cli.check_policies import load_checked
 from gateway.cli.encoder_check import refuse_other_encoders
 from gateway.extras import refuse_missing_extras
+from gateway.keys_file import KeysFileError, read_keys
 from gateway.log import hide
 from gateway.processes.policy_watch import read_at_rest
 from gateway.settings import Settings
@@ -25,8 +27,14 @@ Complete = Callable[[Policies], tuple[Policies, Settings]]
 class PolicyReader:
     """One folder or file; the texts that it read last tell a cut file from a changed one."""
 
-    def __init__(self, folder: Path, complete: Complete, *, checks_extras: bool = True) -> None:
-        """`checks_extras`: False where `complete` leaves out all models of the folder."""
+    def __init__(
+        self, folder: Path, complete: Complete, *, checks_extras: bool = True, keys_file: str = ""
+    ) -> None:
+        """`checks_extras`: False where `complete` leaves out all models of the folder.
+
+        Tenants that the keys file names are not suspected of having no key.
+        """
+        self._keys_file = keys_file
         self._folder = folder
         self._checks_extras = checks_extras
         self._complete = complete
@@ -36,7 +44,7 @@ class PolicyReader:
     def first(self) -> tuple[Policies, Settings]:
         """Read them for the start. Raises PolicyError or SettingsError."""
         texts = _texts(self._folder)
-        loaded = load_folder(self._folder)
+        loaded = load_folder(self._folder, self._tenants())
         if self._checks_extras:
             refuse_missing_extras(loaded)
         refuse_other_encoders(loaded)
@@ -51,7 +59,12 @@ class PolicyReader:
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
         load = load_checked if self._checks_extras else load_folder
-        return _texts(self._folder), load(self._folder)
+        return _texts(self._folder), load(self._folder, self._tenants())
+
+    def _tenants(self) -> Collection[str]:
+        with contextlib.suppress(KeysFileError):  # the log tells
+            return read_keys(self._keys_file).tenants if self._keys_file else ()
+        return ()
 
     def _keep(self, texts: Mapping[Path, bytes], loaded: Loaded) -> tuple[Policies, Settings]:
         found = self._complete(loaded.policies)

@@ -57,7 +57,7 @@ def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
         check_ca_bundles(policies)
         return policies, settings.with_policies(chosen, policies)
 
-    reader = PolicyReader(folder, complete, checks_extras=not only_flags)
+    reader = PolicyReader(folder, complete, checks_extras=not only_flags, keys_file=chosen.keys_file)
     policies, complete_settings = reader.first()
     return Start(folder, complete_settings, policies, reader.again)
 

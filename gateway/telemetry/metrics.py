@@ -101,7 +101,7 @@ class Metrics:
         self._counters.values[start + at] += 1
 
     def fault(self, part: str, kind: str) -> None:
-        """Something went wrong beside the requests: one of FAULTS. Call it in the event loop."""
+        """Something went wrong beside the requests: one of FAULTS. Call it in one thread for each."""
         self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
 
     def render(self) -> bytes:

@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from hashlib import sha256
@@ -126,6 +127,27 @@ def test_a_broken_file_changes_nothing_also_when_a_worker_restarts(server: Serve
     until_known(server, "sk-4", known=True)
     assert server.log.count("the keys before stay in force") <= 2
     assert sha256(b"sk-1").hexdigest()[8:] not in server.log
+
+
+def test_a_hundred_changes_under_load_refuse_no_good_key(server: Server, path: Path) -> None:
+    ended = threading.Event()
+
+    def load() -> set[int]:
+        found = set()
+        with httpx.Client(headers={"authorization": "Bearer sk-1"}) as client:
+            while not ended.is_set():
+                found.add(client.get(f"{server.base_url}/models").status_code)
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        loads = [pool.submit(load) for _ in range(4)]
+        for number in range(100):
+            replace(path, line("sk-1"), line(f"sk-more-{number}"))
+            time.sleep(0.02)  # some of them are read in between
+        until_known(server, "sk-more-99", known=True)
+        ended.set()
+        assert [each.result() for each in loads] == [{200}] * 4
+    assert is_known(server, "sk-more-98") == {False}
 
 
 def test_a_limit_follows_the_rotation_of_its_key(

@@ -20,11 +20,11 @@ tenants:
 KEY = "sk-canary-12345678"
 
 
-def load(folder: Path, text: str) -> list[str]:
+def load(folder: Path, text: str, tenants: tuple[str, ...] = ()) -> list[str]:
     """Warnings and errors, with their lines."""
     (folder / "p.yaml").write_text(text)
     try:
-        found = [*load_folder(folder).warnings]
+        found = [*load_folder(folder, tenants).warnings]
     except PolicyError as error:
         found = [*error.problems]
     return [f"{each.place.line}: {each.message}" for each in found]
@@ -95,3 +95,10 @@ def test_a_budget_without_any_price(tmp_path: Path) -> None:
         "6: tenants.key-12345678.limits.usd_per_day counts nothing, as no model has a `price`; add one to "
         "the models"
     ]
+
+
+def test_tenants_that_callers_have_anyway_are_not_suspected(tmp_path: Path) -> None:
+    text = MODELS + "  other: {}\nadmin: {principals: [other, third, fourth]}"
+    assert len(load(tmp_path, text)) == 3
+    (found,) = load(tmp_path, text, ("other", "third"))
+    assert "admin.principals.2" in found

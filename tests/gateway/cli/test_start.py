@@ -71,3 +71,16 @@ def test_other_addresses_need_one(host: str) -> None:
     with pytest.raises(SettingsError, match="API key"):
         check_settings(Settings(host=host))
     check_settings(Settings(host=host, api_keys=("k",)))
+
+
+def test_a_keys_file_opens_other_addresses_when_it_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    chosen = Settings(host="0.0.0.0", keys_file=str(path))
+    with pytest.raises(SettingsError, match="does not exist"):
+        check_settings(chosen)
+    path.touch(0o600)
+    path.write_text(f'{{"sha256": "{"a" * 64}"}}')
+    check_settings(chosen)
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="has mode 0644"):
+        check_settings(chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from hashlib import sha256
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -91,6 +92,21 @@ async def test_nobody_is_locked_out(old: Policies, keys: tuple[str, ...], new: P
     with pytest.raises(ReloadFailed, match="admin.principals would name no caller any more"):
         await made.reload()
     assert made.current.policies is old
+
+
+async def test_a_key_of_the_keys_file_may_manage_policies(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.touch(0o600)
+    path.write_text(f'{{"sha256": "{sha256(b"sk-a").hexdigest()}", "tenant": "ops"}}')
+    settings = Settings(keys_file=str(path))
+    new = Policies(version="new", admin=AdminSection(principals=["ops"]))
+    old = msgspec.structs.replace(new, version="old")
+    made = Reloader(Version(1, old, settings, ()), {}, lambda: (new, settings), lambda: None)
+    assert "new is served" in await made.reload()
+    gone = msgspec.structs.replace(new, version="gone", admin=AdminSection())
+    made = Reloader(Version(1, old, settings, ()), {}, lambda: (gone, settings), lambda: None)
+    with pytest.raises(ReloadFailed, match="would name no caller any more"):
+        await made.reload()
 
 
 async def test_a_reload_says_what_is_gone() -> None:
