@@ -43,7 +43,8 @@ def explain_recorded(folder: Path, log: Path, number: str, out: TextIO) -> int:
     for record in records_since(log, None):
         if number in (record.id, record.trace):
             choice = decide(record.facts, Routing(policies), keep_tried=True)
-            decision = Decision(choice, (record.model,) if record.model else (), status=record.status)
+            models = (record.model,) if record.model else ()
+            decision = Decision(choice, models, status=record.status, cache=None)
             if record.version != policies.version:
                 out.write(f"recorded under version {record.version}; the rules of {policies.version} say:\n")
             out.write(explain(decision, policies.version))

@@ -33,7 +33,8 @@ def explain(decision: Decision, version: str) -> str:
     is_called = not (is_refused or decision.is_blocked)
     for change in choice.changes:
         lines += [line for line in _changes(change) if is_called or line[0] != "shadow"]
-    lines.append(("cache", decision.cache))
+    if decision.cache is not None:
+        lines.append(("cache", decision.cache))
     if decision.guardrails:
         lines.append(("found", ", ".join(decision.guardrails)))
     if decision.masked:

@@ -20,7 +20,7 @@ class Decision:
     message: str = ""  # of the refusal
     strategy: str = ""  # what chose among candidates, and why
     values: Mapping[str, float] = field(default_factory=dict)  # by candidate, as the strategy compares
-    cache: CacheUse = "none"
+    cache: CacheUse | None = "none"  # None: not known, of a recorded request
     guardrails: tuple[str, ...] = ()  # what they found in the request
     masked: tuple[str, ...] = ()  # what of it they masked or redacted
     is_blocked: bool = False  # by a guardrail

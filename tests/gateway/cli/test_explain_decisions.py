@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.cli.main import main
+from router.log import Record
 
 POLICIES = """\
 models:
@@ -51,6 +53,19 @@ def test_a_body_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     (folder / "body.json").write_text(CHAT)
     assert main(["explain", str(folder), "-d", f"@{folder}/body.json"]) == 0
     assert "model    small" in capsys.readouterr().out
+
+
+def test_of_a_recorded_request_only_what_is_recorded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"request.model": "auto", "headers": {"x-region": "eu"}}
+    record = Record(facts=facts, version="v", id="one", model="large", reason="route auto, rule 1 (eu)")
+    log = folder / "decisions.jsonl"
+    log.write_bytes(msgspec.json.encode(record) + b"\n")
+    assert main(["explain", str(folder), "--id", "one", "--log", str(log)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("recorded under version v") and lines[-1] == "recorded route auto, rule 1 (eu)"
+    assert "model    large" in lines and not [line for line in lines if line.startswith("cache")]
 
 
 @pytest.mark.parametrize(
