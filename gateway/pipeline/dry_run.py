@@ -21,8 +21,9 @@ from gateway.exchange.exchange import Asked, Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
+from gateway.providers.encoder import no_text
 from gateway.providers.fake import FakeProvider
-from gateway.requests.types import ChatRequest
+from gateway.requests.types import ChatRequest, GenerationRequest
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
@@ -38,6 +39,7 @@ from gateway.telemetry.setup import OFF
 from gateway.web.deadlines import Deadlines, TimeLimits
 from guardrails.screen.guard import Vectors
 from policies.document import Policies
+from policies.endpoints import ENDPOINTS
 from policies.probes import CacheUse, Live, Probe
 from policies.routing import Choice
 
@@ -118,6 +120,7 @@ class DryRun:
                 **_screened(exchange),
             )
         routed, model = exchange.decided, exchange.chosen_model
+        _check_makes_text(exchange, model)
         choice, chosen, cascade = routed.choice, routed.decision, routed.cascade
         targets = () if choice.action is None else choice.action.targets()
         if chosen is not None and chosen.strategy != "fastest":  # which draws
@@ -205,6 +208,13 @@ def _screened(exchange: Exchange) -> dict[str, Any]:
         return {}
     verdicts = exchange.screening.verdicts
     return {"guardrails": verdicts.kinds, "masked": verdicts.changed, "is_blocked": verdicts.has_blocked}
+
+
+def _check_makes_text(exchange: Exchange, model: ServedModel) -> None:
+    """Raise the InvalidRequest of an encoder that is asked for text, unless a guardrail has answered."""
+    is_asked = model.kind == "encoder" and exchange.answer is None
+    if is_asked and isinstance(exchange.request, GenerationRequest):
+        raise no_text(model.name, ENDPOINTS[exchange.asked.endpoint.name].paths[0])
 
 
 def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:

@@ -19,6 +19,15 @@ FORMATS = ("float", "base64")
 RETRY_S = 2.0
 
 
+def no_text(name: str, path: str) -> InvalidRequest:
+    """The refusal of a request for text, also where no encoder runs."""
+    return InvalidRequest(
+        f"The model {name!r} makes embeddings; it does not answer {path}.",
+        param="model",
+        code="model_not_supported",
+    )
+
+
 class EncoderProvider:
     """Answers /v1/embeddings with the encoder process of `client`."""
 
@@ -29,11 +38,11 @@ class EncoderProvider:
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
-        raise self._no_text("/v1/chat/completions")
+        raise no_text(self.name, "/v1/chat/completions")
 
     async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
         """Refuse: an encoder generates nothing."""
-        raise self._no_text("/v1/completions")
+        raise no_text(self.name, "/v1/completions")
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Embedded:
         """Answer /v1/embeddings; inputs beyond the encoder's context are refused, not truncated."""
@@ -72,13 +81,6 @@ class EncoderProvider:
                 param="dimensions",
                 code="unsupported_parameter",
             )
-
-    def _no_text(self, path: str) -> InvalidRequest:
-        return InvalidRequest(
-            f"The model {self.name!r} makes embeddings; it does not answer {path}.",
-            param="model",
-            code="model_not_supported",
-        )
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.endpoints.specs import COMPLETIONS
+from gateway.endpoints.specs import CHAT, COMPLETIONS, EMBEDDINGS
 from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.routing.probe_result import failures
@@ -101,6 +101,32 @@ async def test_requests_that_are_not_valid() -> None:
         await DryRun(POLICIES).decide({"model": "none", "messages": [{"role": "user", "content": "hi"}]})
     with pytest.raises(InvalidRequest):
         await DryRun(POLICIES).decide({"model": "small", "messages": []})
+
+
+@pytest.mark.parametrize("name", ["vectors", "auto"])
+async def test_an_encoder_makes_no_text(name: str) -> None:
+    """The gateway refuses alike: an encoder answers embeddings, and its guardrails may answer a chat."""
+    strict = GuardrailProfile(patterns={"p": PatternRules(words=["secret"])}, refusal="Sorry.")
+    policies = Policies(
+        models={"vectors": ModelEntry(encoder=EncoderModel(checkpoint="/none"), guardrails="strict")},
+        routes={"auto": Route(model="vectors")},
+        guardrails=GuardrailsSection(profiles={"strict": strict}),
+    )
+
+    async def embed(text: str) -> Any:  # noqa: ANN401
+        return np.zeros(384, np.float32)
+
+    dry_run = DryRun(policies, embed=embed)
+    for body, endpoint, path in (
+        ({"messages": [{"role": "user", "content": "hi"}]}, CHAT, "/v1/chat/completions"),
+        ({"prompt": "hi"}, COMPLETIONS, "/v1/completions"),
+    ):
+        with pytest.raises(InvalidRequest, match=f"'vectors' makes embeddings; it does not answer {path}"):
+            await dry_run.decide({"model": name, **body}, endpoint=endpoint)
+    found = await dry_run.decide({"model": name, "input": "hi"}, endpoint=EMBEDDINGS)
+    assert (found.status, found.models) == (200, ("vectors",))
+    secret = [{"role": "user", "content": "the secret"}]
+    assert (await dry_run.decide({"model": name, "messages": secret})).is_blocked
 
 
 async def test_adapters_answer_and_unknown_names_are_refused() -> None:
