@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from policies.names import FilePath, Name
+from policies.releases import Capabilities
 
 StrategyName = Literal["quality_per_cost", "cheapest", "fastest", "bandit"]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -43,6 +44,18 @@ class ChoiceCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     can_call_tools: Annotated[bool | None, Meta(description="False: requests with tools go elsewhere.")] = (
         None
     )
+
+    def can_answer(
+        self, model: Capabilities, num_tokens: int, *, wants_tools: bool, wants_reasoning: bool
+    ) -> bool:
+        """Whether the model of these capabilities can answer such a request, as far as is known."""
+        calls_tools = model.tools if self.can_call_tools is None else self.can_call_tools
+        reasons = model.reasoning if self.can_reason is None else self.can_reason
+        return (
+            num_tokens <= (self.max_tokens or model.context_tokens or num_tokens)
+            and (calls_tools or not wants_tools)
+            and (reasons or not wants_reasoning)
+        )
 
 
 class Choose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

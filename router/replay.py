@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from policies.choose import Choose
+from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies, Price
+from policies.releases import Capabilities
 from policies.routing import Choice, Routing, SignalsNeeded
 from policies.variables import MAPS, VARIABLES
 from router.log import Record
@@ -125,10 +126,11 @@ class _Deciding:
             total = sum(action.split.models.values())
             yield from ((model, weight / total) for model, weight in action.split.models.items())
         elif action.choose is not None:
-            found = self._strategies[choice.place].choose(
-                self._candidates(action.choose, record), record.gain, 0.5
-            )
-            yield found.model, 1.0
+            candidates = self._candidates(action.choose, record)
+            if candidates:
+                yield self._strategies[choice.place].choose(candidates, record.gain, 0.5).model, 1.0
+            else:
+                yield REFUSED, 1.0
         elif action.cascade is not None:
             cascade = action.cascade
             is_hard = cascade.estimate and record.gain is not None and record.gain >= cascade.skip_above
@@ -156,17 +158,33 @@ class _Deciding:
         return predicted_quality(known, gain)[[each.model for each in known].index(model)]
 
     def _candidates(self, section: Choose, record: Record) -> list[Candidate]:
-        costs = {}
-        for name, rules in section.candidates.items():
+        costs, usable = {}, self._usable(section, record.facts)
+        for name, rules in usable.items():
             entry = self._policies.models.get(name)
             price = None if entry is None else entry.price
             usd = 0.0 if price is None else _cost_usd(price, record)
             costs[name] = usd if rules.cost is None else rules.cost
-        dearest = max(costs.values()) or 1.0
+        dearest = max(costs.values(), default=0.0) or 1.0
         return [
             Candidate(name, rules.quality, costs[name] / dearest, self._seconds.get(name, 0.0))
-            for name, rules in section.candidates.items()
+            for name, rules in usable.items()
         ]
+
+    def _usable(self, section: Choose, facts: Mapping[str, Any]) -> dict[str, ChoiceCandidate]:
+        """Candidates that can answer the request; those that were ready, if any was."""
+        num_tokens = facts.get("request.num_tokens_estimate", 0)
+        wants_tools = facts.get("request.has_tools", False)
+        wants_reasoning = facts.get("request.reasoning_effort", "") not in ("", "none")
+        able = {}
+        for name, rules in section.candidates.items():
+            entry = self._policies.models.get(name)
+            capabilities = Capabilities() if entry is None else entry.capabilities
+            if rules.can_answer(
+                capabilities, num_tokens, wants_tools=wants_tools, wants_reasoning=wants_reasoning
+            ):
+                able[name] = rules
+        ready = facts.get("live.ready", {})
+        return {name: rules for name, rules in able.items() if ready.get(name, True)} or able
 
 
 def _row(now: Share, then: Share) -> str:

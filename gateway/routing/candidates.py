@@ -203,10 +203,6 @@ async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:
     return await model.engine.quote(exchange.request, exchange.principal.tenant_salt)
 
 
-def _either(own: bool | None, default: bool) -> bool:
-    return default if own is None else own
-
-
 def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -> float:
     own, price = section.candidates[name].cost, model.price
     if own is not None:
@@ -234,9 +230,9 @@ def _usable(
     able = {
         name: model
         for name, model in served.items()
-        if num_tokens <= (rules[name].max_tokens or model.capabilities.context_tokens or num_tokens)
-        and (not wants_tools or _either(rules[name].can_call_tools, model.capabilities.tools))
-        and (not wants_reasoning or _either(rules[name].can_reason, model.capabilities.reasoning))
+        if rules[name].can_answer(
+            model.capabilities, num_tokens, wants_tools=wants_tools, wants_reasoning=wants_reasoning
+        )
     }
     if not able:
         raise Unavailable(

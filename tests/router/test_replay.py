@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from policies.choose import Cascade, ChoiceCandidate, Choose
 from policies.document import EngineModel, ModelEntry, Policies, Price
+from policies.releases import Capabilities
 from policies.routes import Refusal, Route, Rule, Split
 from router.log import Record
-from router.replay import replay, report
+from router.replay import REFUSED, replay, report
 
 FACTS = {"request.model": "auto", "request.num_messages": 1, "time": "2026-03-04T11:00:00+00:00"}
 
@@ -96,6 +98,46 @@ def test_strategies_decide_with_the_recorded_gain() -> None:
     row = next(line for line in text.splitlines() if line.startswith("small")).split()
     assert row[:4] == ["small", "2", "→", "1"] and row[-6:] == ["2.00", "→", "3.00", "0.42", "→", "0.85"]
     assert "1 small → large: route auto, default" in text
+
+
+def limited(small: ChoiceCandidate, **can: Any) -> Policies:  # noqa: ANN401
+    """Policies that choose the small model for whatever it can answer."""
+    section = Choose(candidates={"small": small, "large": ChoiceCandidate()})
+    small_model = msgspec.structs.replace(model(1), capabilities=Capabilities(**can))
+    models = {"small": small_model, "large": model(10)}
+    return Policies(models=models, routes={"auto": Route(choose=section)})
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "facts"),
+    [
+        (limited(ChoiceCandidate(), tools=False), {"request.has_tools": True}),
+        (limited(ChoiceCandidate(can_call_tools=False)), {"request.has_tools": True}),
+        (limited(ChoiceCandidate(), context_tokens=99), {"request.num_tokens_estimate": 100}),
+        (limited(ChoiceCandidate(max_tokens=99)), {"request.num_tokens_estimate": 100}),
+        (limited(ChoiceCandidate(), reasoning=False), {"request.reasoning_effort": "low"}),
+        (limited(ChoiceCandidate(can_reason=False)), {"request.reasoning_effort": "low"}),
+        (limited(ChoiceCandidate()), {"live.ready": {"small": False, "large": True}}),
+    ],
+)
+def test_what_a_candidate_could_not_answer_stays_with_the_other(
+    unchanged: Policies, facts: dict[str, Any]
+) -> None:
+    usual = {
+        "request.has_tools": False,
+        "request.num_tokens_estimate": 99,
+        "request.reasoning_effort": "none",
+        "live.ready": {"small": True, "large": True},
+    }
+    records = [record(model="large", facts=usual | facts), record(facts=usual)]
+    assert report(replay(records, unchanged)).endswith("nothing changes\n")
+
+
+def test_what_no_candidate_can_answer_is_refused() -> None:
+    small = Choose(candidates={"small": ChoiceCandidate(can_call_tools=False)})
+    changed = Policies(models={"small": model(1)}, routes={"auto": Route(choose=small)})
+    found = replay([record(facts={"request.has_tools": True})], changed)
+    assert found.moves == {("small", REFUSED, "route auto, default"): 1}
 
 
 def test_a_cascade_keeps_who_answered_unless_the_gain_is_high() -> None:
