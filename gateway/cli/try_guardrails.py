@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.encoder.checkpoint import BUILTIN
-from backend.encoder.model import SentenceEncoder
+from gateway.extras import require
 from gateway.settings import SettingsError
 from guardrails.checks.classifier import CATEGORIES, KINDS, Check, Score, least_score, plan, score
 from guardrails.checks.injection import find_injection
@@ -24,6 +24,9 @@ from guardrails.text.normalise import read
 from policies.guardrails import GuardrailProfile, HarmRules, InjectionRules
 from policies.load import load_policies
 
+if TYPE_CHECKING:
+    from backend.encoder.model import SentenceEncoder
+
 STRICT = GuardrailProfile(injection=InjectionRules(), harm=HarmRules())
 """Without policies: both classifiers, with their defaults."""
 BATCH = 16
@@ -34,6 +37,8 @@ def try_guardrails(options: argparse.Namespace, out: TextIO) -> int:
     """Print a line for each check. Raises SettingsError, PolicyError, WeightsError."""
     profile = _profile(options.policies, options.profile)
     text = _text(options.text)
+    if profile.needs_encoder:
+        require("this command", ["semantic"])
     for line in report(text, profile, options.segment):
         out.write(f"{line}\n")
     return 0
@@ -114,6 +119,8 @@ def _text(given: str) -> str:
 
 @cache
 def _encoder() -> SentenceEncoder:
+    from backend.encoder.model import SentenceEncoder  # its runtime is in the extra `semantic`
+
     return SentenceEncoder.from_checkpoint(BUILTIN, 1, is_int8=True)
 
 

@@ -207,6 +207,21 @@ def test_commands_name_what_they_need(command: str, extras: str, hiding: dict[st
     assert said.endswith(f": pip install 'penstock[{extras}]'\n")
 
 
+def test_a_profile_is_tried_whose_checks_need_no_encoder(hiding: dict[str, str], tmp_path: Path) -> None:
+    profiles = "{data: {personal_data: {}, injection: {classifier: false}}, all: {harm: {}}}"
+    (tmp_path / "p.yaml").write_text(
+        "models:\n  minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2}}\n"
+        f"guardrails: {{default: data, profiles: {profiles}}}\n"
+    )
+    tried = "guardrails", "try", "write to bob@example.com", str(tmp_path)
+    assert run(hiding, *tried) == (0, "")
+    code, said = run(hiding, *tried, "--profile", "all")
+    assert code == 2 and said.startswith("penstock: this command needs onnxruntime: ")
+    for wrong in (("--profile", "strict"), ("--profile", "gone", str(tmp_path / "gone"))):
+        code, said = run(hiding, *tried[:3], *wrong)
+        assert code == 2 and "pip install" not in said, said
+
+
 def test_explaining_a_policy_with_an_encoder_names_the_extra(hiding: dict[str, str]) -> None:
     request = '{"messages": [{"role": "user", "content": "hi"}]}'
     default = Path(__file__).resolve().parents[2] / "policies" / "default"

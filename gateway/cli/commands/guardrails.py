@@ -14,10 +14,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     guardrails.set_defaults(run=run)
     kinds = guardrails.add_subparsers(title="what to do", required=True, metavar="ACTION")
     trying = kinds.add_parser("try", help="scores, thresholds, language and words that decided, of one text")
-    trying.set_defaults(needs=["semantic"])
     arg = trying.add_argument
     arg("text", help="a text, or the path of a file that holds one")
-    add_policy_folder(trying, "take the profile from this policy folder; default: injection and harm")
+    default = "injection and harm, which need the extra `semantic`"
+    add_policy_folder(trying, f"take the profile from this policy folder; default: {default}")
     arg("--profile", metavar="NAME", help="of the policies; default: their default profile")
     arg("--segment", choices=("user", "system", "tool"), default="user", help="who wrote it, default user")
 
