@@ -31,7 +31,6 @@ from gateway.response_cache.use import bypass_reason
 from gateway.routing.condition_values import utc_now
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.probe_result import Decision
-from gateway.routing.releases import releases_of, stable_releases
 from gateway.screening.guards import Guards
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
@@ -42,6 +41,7 @@ from policies.document import Policies
 from policies.endpoints import ENDPOINTS
 from policies.probes import CacheUse, Live, Probe
 from policies.routing import Choice
+from router.releases import releases_of, stable_releases
 
 _REFUSALS = {
     "content_filter",

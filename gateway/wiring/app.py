@@ -24,7 +24,6 @@ from gateway.processes.status import Statuses
 from gateway.providers.base import Provider
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.routing.decision_log import DecisionLog
-from gateway.routing.releases import stable_releases
 from gateway.settings import Settings, SettingsError
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
@@ -40,6 +39,7 @@ from gateway.wiring.urls import (
 from gateway.wiring.worker_parts import WorkerParts, build_parts
 from policies.cors import ANY_ORIGIN
 from policies.document import Policies
+from router.releases import stable_releases
 
 POLICY_HEADER = "x-penstock-policy"
 

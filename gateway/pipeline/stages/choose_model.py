@@ -22,7 +22,6 @@ from gateway.routing.conversations import conversation_of
 from gateway.routing.decision_token import HEADER as DECISION_HEADER
 from gateway.routing.decision_token import DecisionToken, write_token
 from gateway.routing.exposed import MODEL_HEADER, REASON_HEADER, ROUTE_HEADER
-from gateway.routing.releases import releases_of
 from gateway.routing.request_changes import adapted, change_request
 from gateway.routing.signals import PREVIOUS_MODEL, Signals
 from gateway.telemetry import spans
@@ -30,6 +29,7 @@ from policies.choose import BestOf, Cascade
 from policies.document import Policies
 from policies.routes import Refusal, Split
 from policies.routing import Choice, Routing, SignalsNeeded
+from router.releases import releases_of
 
 _BY_USER = Split(models={}, sticky="user")
 

@@ -10,11 +10,11 @@ from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
-from gateway.routing.releases import Released, releases_of
 from gateway.web.deadlines import TimeLimits
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.releases import Release
 from policies.routes import Route
+from router.releases import Released, releases_of
 from tests.gateway.pipeline.exchanges import exchange_with
 
 
