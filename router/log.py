@@ -19,6 +19,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str = ""  # of the request
     trace: str = ""  # W3C trace id, where it is traced
     model: str = ""  # that answered; "" when the request was refused
+    chosen: str = ""  # the model that the rules chose, where another one took over
     route: str = ""
     rule: str = ""
     reason: str = ""

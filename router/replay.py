@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from policies.choose import ChoiceCandidate, Choose
-from policies.document import Policies, Price
+from policies.document import ModelEntry, Policies, Price
 from policies.releases import Capabilities
 from policies.routing import Choice, Routing, SignalsNeeded
 from policies.variables import MAPS, VARIABLES
 from router.log import Record
+from router.releases import Released, releases_of
 from router.strategies import Candidate, predicted_quality, strategy_of
 
 REFUSED = "(refused)"
@@ -106,6 +107,7 @@ class _Deciding:
     def __init__(self, records: Iterable[Record], policies: Policies) -> None:
         self.routing = Routing(policies)
         self._policies = policies
+        self._releases = releases_of(policies.models)
         seconds: dict[str, list[float]] = defaultdict(list)
         for record in records:
             if record.status == 200:
@@ -116,10 +118,25 @@ class _Deciding:
         self._strategies = {place: strategy_of(each) for place, each in sections.items()}
 
     def parts(self, choice: Choice, record: Record) -> Iterator[tuple[str, float]]:
-        """The models that get the request, each with its part."""
+        """The models that answer the request, each with its part.
+
+        Where the recorded one was chosen again, in one of its releases, what answered for it answers again.
+        """
+        chosen = record.chosen or record.model
+        for model, part in self._chosen(choice, record):
+            released = self._released(model)
+            yield record.model if chosen in released.names else released.stable, part
+
+    def _released(self, model: str) -> Released:
+        return self._releases.get(model, Released(model))
+
+    def _entry(self, model: str) -> ModelEntry | None:
+        return self._policies.models.get(self._released(model).stable)
+
+    def _chosen(self, choice: Choice, record: Record) -> Iterator[tuple[str, float]]:
         action = choice.action
         if action is None:
-            yield record.model or REFUSED, 1.0
+            yield record.chosen or record.model or REFUSED, 1.0
         elif action.refuse is not None:
             yield REFUSED, 1.0
         elif action.split is not None:
@@ -135,7 +152,8 @@ class _Deciding:
             cascade = action.cascade
             is_hard = cascade.estimate and record.gain is not None and record.gain >= cascade.skip_above
             first = cascade.models[-1 if is_hard else 0]
-            yield record.model if record.model in cascade.models and not is_hard else first, 1.0
+            answered = (name for name in cascade.models if record.model in self._released(name).names)
+            yield first if is_hard else next(answered, first), 1.0
         else:
             yield action.targets()[0], 1.0
 
@@ -160,7 +178,7 @@ class _Deciding:
     def _candidates(self, section: Choose, record: Record) -> list[Candidate]:
         costs, usable = {}, self._usable(section, record.facts)
         for name, rules in usable.items():
-            entry = self._policies.models.get(name)
+            entry = self._entry(name)
             price = None if entry is None else entry.price
             usd = 0.0 if price is None else _cost_usd(price, record)
             costs[name] = usd if rules.cost is None else rules.cost
@@ -177,14 +195,14 @@ class _Deciding:
         wants_reasoning = facts.get("request.reasoning_effort", "") not in ("", "none")
         able = {}
         for name, rules in section.candidates.items():
-            entry = self._policies.models.get(name)
+            entry = self._entry(name)
             capabilities = Capabilities() if entry is None else entry.capabilities
             if rules.can_answer(
                 capabilities, num_tokens, wants_tools=wants_tools, wants_reasoning=wants_reasoning
             ):
                 able[name] = rules
         ready = facts.get("live.ready", {})
-        return {name: rules for name, rules in able.items() if ready.get(name, True)} or able
+        return {n: rules for n, rules in able.items() if ready.get(self._released(n).stable, True)} or able
 
 
 def _row(now: Share, then: Share) -> str:

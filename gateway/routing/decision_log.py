@@ -142,6 +142,7 @@ class DecisionLog:
         began_s, facts = exchange.noted
         traceparent = exchange.asked.telemetry.traceparent.split("-")
         texts = user_turns(exchange.request) if self._has_texts else []
+        model, chosen = ("" if each is None else each.name for each in (exchange.model, routed.model))
         record = Record(
             id=exchange.asked.request_id,
             trace=traceparent[1] if len(traceparent) > 1 else "",
@@ -150,7 +151,8 @@ class DecisionLog:
             prompt=texts[-1] if texts else "",
             facts=_plain(facts | dict(routed.signals)),
             version=self._version,
-            model="" if exchange.model is None else exchange.model.name,
+            model=model,
+            chosen="" if chosen == model else chosen,
             route=routed.choice.route,
             rule=routed.choice.rule,
             status=200 if error is None else error.status,

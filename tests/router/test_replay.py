@@ -9,7 +9,7 @@ import pytest
 
 from policies.choose import Cascade, ChoiceCandidate, Choose
 from policies.document import EngineModel, ModelEntry, Policies, Price
-from policies.releases import Capabilities
+from policies.releases import Capabilities, Release
 from policies.routes import Refusal, Route, Rule, Split
 from router.log import Record
 from router.replay import REFUSED, replay, report
@@ -140,7 +140,64 @@ def test_what_no_candidate_can_answer_is_refused() -> None:
     assert found.moves == {("small", REFUSED, "route auto, default"): 1}
 
 
-def test_a_cascade_keeps_who_answered_unless_the_gain_is_high() -> None:
+def released(share: float = 0.1, **stages: str) -> Policies:
+    """Policies of the model `small` with releases in these stages, and `large`."""
+    releases = {
+        name: msgspec.structs.replace(model(2), release=Release(of="small", stage=stage, share=share))  # type: ignore[arg-type]
+        for name, stage in stages.items()
+    }
+    return Policies(
+        models={"small": model(1), "large": model(10), **releases}, routes={"auto": Route(model="small")}
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "answered", "answers"),
+    [
+        ({"v2": "canary"}, "v2", "v2"),
+        ({"v2": "canary"}, "small", "small"),
+        ({"v2": "stable"}, "v2", "v2"),
+        ({"v2": "stable"}, "small", "v2"),  # recorded before it was promoted
+        ({"v2": "stable"}, "large", "v2"),
+        ({"v2": "retired"}, "v2", "small"),
+    ],
+)
+def test_a_release_answers_for_its_model(stages: dict[str, str], answered: str, answers: str) -> None:
+    found = replay([record(model=answered)], released(**stages))
+    assert set(found.after) == {answers} and bool(found.moves) == (answers != answered)
+    usd = {"small": 1.0, "v2": 2.0}[answers]
+    assert found.after[answers].cost_usd == usd
+
+
+def test_a_candidates_stable_release_is_what_can_answer() -> None:
+    base = released(v2="stable")
+    section = Choose(candidates={"small": ChoiceCandidate(), "large": ChoiceCandidate()})
+    v2 = msgspec.structs.replace(base.models["v2"], capabilities=Capabilities(tools=False))
+    changed = Policies(models={**base.models, "v2": v2}, routes={"auto": Route(choose=section)})
+    for has_tools, answers in ((True, "large"), (False, "v2")):
+        found = replay([record(facts={"request.has_tools": has_tools})], changed)
+        assert set(found.after) == {answers}
+
+
+def test_a_model_that_took_over_answers_where_the_same_one_is_chosen() -> None:
+    taken = record(model="large", chosen="small")
+    assert report(replay([taken], policies())).endswith("nothing changes\n")
+    changed = policies(Rule(name="all", when="true", model="large"))
+    assert not replay([taken], changed).moves  # to where it went
+    named = record(model="large", chosen="small", facts={"request.model": "small"})
+    assert not replay([named], policies()).moves
+    third = policies(Rule(when="true", model="third"))
+    assert set(replay([taken], third).after) == {"third"}
+
+
+def test_a_cascade_keeps_the_release_that_answered() -> None:
+    rules = Cascade(models=["small", "large"])
+    changed = Policies(models=released(v2="canary").models, routes={"auto": Route(cascade=rules)})
+    for answered in (record(model="v2"), record(model="large", chosen="v2")):
+        assert not replay([answered], changed).moves
+
+
+def test_a_cascade_keeps_who_who_answered_unless_the_gain_is_high() -> None:
     rules = Cascade(models=["small", "large"], estimate="builtin:pico", skip_above=0.5)
     changed = Policies(models={"small": model(1), "large": model(10)}, routes={"auto": Route(cascade=rules)})
     found = replay([record(gain=0.6), record(gain=0.1), record(model="large", gain=0.1)], changed)

@@ -13,16 +13,20 @@ from gateway.auth import KeyRing
 from gateway.cli.explain_decisions import explain_recorded
 from gateway.cli.replay_decisions import replay_log
 from gateway.errors import ApiError
-from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.providers.fake import FakeProvider
 from gateway.routing.decision_log import DecisionLog, LogFile
 from gateway.settings import SettingsError
 from gateway.web.deadlines import TimeLimits
+from policies.choose import ChoiceCandidate, Choose
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.observability import ObservabilitySection
-from policies.routes import Refusal, Route, RoutingSection, Rule
+from policies.releases import Capabilities, Release
+from policies.routes import Fallback, Refusal, Route, RoutingSection, Rule
 from router.log import Record
+from router.releases import stable_releases
+from router.replay import replay, report
 from tests.gateway.pipeline.exchanges import exchange_with, response_cache
 
 SECRET = "a secret that no log may have"
@@ -45,13 +49,28 @@ POLICIES = Policies(
 )
 
 
+def served(name: str, entry: ModelEntry, *, ready: bool) -> ServedModel:
+    return ServedModel(
+        name,
+        "engine",
+        FakeProvider(),
+        TimeLimits(None, None, 60),
+        lambda: ModelState(ready=ready),
+        num_waiting=lambda: 3,
+        capabilities=entry.capabilities,
+    )
+
+
 async def records(
-    path: Path, *requests: tuple[dict[str, Any], dict[str, str]], policies: Policies = POLICIES
+    path: Path,
+    *requests: tuple[dict[str, Any], dict[str, str]],
+    policies: Policies = POLICIES,
+    down: tuple[str, ...] = (),
 ) -> list[Record]:
     """Run requests (body, headers) through a pipeline that records them."""
     file = LogFile(str(path))
-    model = ServedModel("m", "engine", FakeProvider(), TimeLimits(None, None, 60), num_waiting=lambda: 3)
-    table = ModelTable([model], {})
+    models = [served(name, entry, ready=name not in down) for name, entry in policies.models.items()]
+    table = ModelTable(models, {}, stable_releases(policies.models))
     log = DecisionLog(file, table, policies)
     pipeline = Pipeline(KeyRing([]), table, response_cache(), policies, PipelineParts(log=log))
     for body, headers in requests:
@@ -100,6 +119,45 @@ async def test_the_command_replays_them(tmp_path: Path) -> None:
     out = io.StringIO()
     assert replay_log(tmp_path / "p.yaml", tmp_path / "log", out) == 0
     assert "1 m → n: route auto, rule 1 (red)\n1 (refused) → n: route auto, rule 1 (red)\n" in out.getvalue()
+
+
+ENGINE = EngineModel(checkpoint="/m")
+TOOL = {"type": "function", "function": {"name": "stock", "parameters": {"type": "object"}}}
+LIMITED = {
+    "small": ModelEntry(engine=ENGINE, capabilities=Capabilities(tools=False, context_tokens=50)),
+    "large": ModelEntry(engine=ENGINE),
+}
+CANARY = ModelEntry(engine=ENGINE, release=Release(of="small", stage="canary", share=1.0))
+CHOICE = Route(choose=Choose(candidates={name: ChoiceCandidate() for name in LIMITED}))
+INSTEAD = Route(model="small", fallback=Fallback(any=["large"]))
+
+
+@pytest.mark.parametrize(
+    ("models", "route", "down", "fields", "answered", "chosen"),
+    [
+        (LIMITED, CHOICE, (), {}, "small", ""),
+        (LIMITED, CHOICE, (), {"tools": [TOOL]}, "large", ""),
+        (LIMITED, CHOICE, (), {"messages": [{"role": "user", "content": "x" * 400}]}, "large", ""),
+        (LIMITED, CHOICE, ("small",), {}, "large", ""),
+        (LIMITED | {"v2": CANARY}, Route(model="small"), (), {}, "v2", ""),
+        (LIMITED | {"v2": CANARY}, INSTEAD, ("v2",), {}, "large", "v2"),
+        (LIMITED, INSTEAD, ("small",), {}, "large", "small"),
+    ],
+)
+async def test_a_replay_of_the_same_policies_changes_nothing(
+    tmp_path: Path,
+    models: dict[str, ModelEntry],
+    route: Route,
+    down: tuple[str, ...],
+    fields: dict[str, Any],
+    answered: str,
+    chosen: str,
+) -> None:
+    policies = Policies(models=models, routes={"auto": route})
+    body = {"model": "auto", "messages": [{"role": "user", "content": "hi"}], **fields}
+    (found,) = await records(tmp_path / "log", (body, {}), policies=policies, down=down)
+    assert (found.model, found.chosen) == (answered, chosen)
+    assert report(replay([found], policies)).endswith("nothing changes\n")
 
 
 @pytest.mark.parametrize(("content", "message"), [("{}\n", "log:1: not a recorded"), (None, "No such file")])
