@@ -300,6 +300,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     input_usd_per_million_tokens: Usd
     output_usd_per_million_tokens: Usd
 
+    @property
+    def input_and_output_usd(self) -> float:
+        """The cost by which candidates are compared: of a million tokens each way."""
+        return self.input_usd_per_million_tokens + self.output_usd_per_million_tokens
+
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that clients can name; exactly one of `engine`, `upstream` and `encoder` is set."""

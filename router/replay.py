@@ -180,7 +180,7 @@ class _Deciding:
         for name, rules in usable.items():
             entry = self._entry(name)
             price = None if entry is None else entry.price
-            usd = 0.0 if price is None else _cost_usd(price, record)
+            usd = 0.0 if price is None else price.input_and_output_usd
             costs[name] = usd if rules.cost is None else rules.cost
         dearest = max(costs.values(), default=0.0) or 1.0
         return [

@@ -209,7 +209,7 @@ def _cost(section: Choose, name: str, model: ServedModel, quote: Quote | None) -
         return own
     if section.cost_by == "machine_seconds":
         return 0.0 if quote is None else quote.cost_s
-    return 0.0 if price is None else price.input_usd_per_million_tokens + price.output_usd_per_million_tokens
+    return 0.0 if price is None else price.input_and_output_usd
 
 
 def _cached_share(quote: Quote | None, *, is_previous: bool) -> float:

@@ -190,6 +190,20 @@ def test_a_model_that_took_over_answers_where_the_same_one_is_chosen() -> None:
     assert set(replay([taken], third).after) == {"third"}
 
 
+def test_candidates_cost_what_they_cost_in_choose() -> None:
+    """Their prices are for as many input as output tokens, whatever the request had."""
+    models = {
+        name: ModelEntry(
+            engine=EngineModel(checkpoint="/m"),
+            price=Price(input_usd_per_million_tokens=usd, output_usd_per_million_tokens=output_usd),
+        )
+        for name, usd, output_usd in (("small", 2, 2), ("large", 1, 10))
+    }
+    section = Choose(candidates={name: ChoiceCandidate() for name in models}, strategy="cheapest")
+    unchanged = Policies(models=models, routes={"auto": Route(choose=section)})
+    assert not replay([record(input_tokens=1000, output_tokens=1)], unchanged).moves
+
+
 def test_a_cascade_keeps_the_release_that_answered() -> None:
     rules = Cascade(models=["small", "large"])
     changed = Policies(models=released(v2="canary").models, routes={"auto": Route(cascade=rules)})
