@@ -25,6 +25,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     status: int = 200
     gain: float | None = None  # predicted, where the rules ask for it
+    familiarity: float | None = None  # to the estimate's data, where it was too low for a gain
     input_tokens: int = 0
     output_tokens: int = 0
     duration_s: float = 0.0

@@ -143,11 +143,7 @@ class _Deciding:
             total = sum(action.split.models.values())
             yield from ((model, weight / total) for model, weight in action.split.models.items())
         elif action.choose is not None:
-            candidates = self._candidates(action.choose, record)
-            if candidates:
-                yield self._strategies[choice.place].choose(candidates, record.gain, 0.5).model, 1.0
-            else:
-                yield REFUSED, 1.0
+            yield self._choose(action.choose, choice.place, record), 1.0
         elif action.cascade is not None:
             cascade = action.cascade
             is_hard = cascade.estimate and record.gain is not None and record.gain >= cascade.skip_above
@@ -156,6 +152,16 @@ class _Deciding:
             yield first if is_hard else next(answered, first), 1.0
         else:
             yield action.targets()[0], 1.0
+
+    def _choose(self, section: Choose, place: str, record: Record) -> str:
+        usable = self._usable(section, record.facts)
+        if not usable:
+            return REFUSED
+        familiarity = 1.0 if record.familiarity is None else record.familiarity
+        if section.estimate and section.default in usable and familiarity < section.min_familiarity:
+            return section.default
+        candidates = self._candidates(usable)
+        return self._strategies[place].choose(candidates, record.gain, 0.5).model
 
     def add(self, shares: dict[str, Share], model: str, part: float, record: Record) -> None:
         """Count a part of a request for a model."""
@@ -175,14 +181,14 @@ class _Deciding:
         known = [Candidate(name, quality, 0.0) for name, quality in self._qualities.items()]
         return predicted_quality(known, gain)[[each.model for each in known].index(model)]
 
-    def _candidates(self, section: Choose, record: Record) -> list[Candidate]:
-        costs, usable = {}, self._usable(section, record.facts)
+    def _candidates(self, usable: Mapping[str, ChoiceCandidate]) -> list[Candidate]:
+        costs = {}
         for name, rules in usable.items():
             entry = self._entry(name)
             price = None if entry is None else entry.price
             usd = 0.0 if price is None else price.input_and_output_usd
             costs[name] = usd if rules.cost is None else rules.cost
-        dearest = max(costs.values(), default=0.0) or 1.0
+        dearest = max(costs.values()) or 1.0
         return [
             Candidate(name, rules.quality, costs[name] / dearest, self._seconds.get(name, 0.0))
             for name, rules in usable.items()

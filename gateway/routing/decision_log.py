@@ -148,6 +148,7 @@ class DecisionLog:
             trace=traceparent[1] if len(traceparent) > 1 else "",
             reason=exchange.reason,
             gain=None if routed.gain is None else round(routed.gain, 4),
+            familiarity=None if routed.decision is None else routed.decision.values.get("familiarity"),
             prompt=texts[-1] if texts else "",
             facts=_plain(facts | dict(routed.signals)),
             version=self._version,

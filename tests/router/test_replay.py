@@ -190,6 +190,12 @@ def test_a_model_that_took_over_answers_where_the_same_one_is_chosen() -> None:
     assert set(replay([taken], third).after) == {"third"}
 
 
+@pytest.mark.parametrize(("familiarity", "model"), [(0.1, "large"), (0.25, "small"), (None, "small")])
+def test_what_was_too_unfamiliar_goes_to_the_default(familiarity: float | None, model: str) -> None:
+    unchanged = chosen(("small", 0.6), ("large", 0.6), estimate="builtin:pico", default="large")
+    assert set(replay([record(familiarity=familiarity)], unchanged).after) == {model}
+
+
 def test_candidates_cost_what_they_cost_in_choose() -> None:
     """Their prices are for as many input as output tokens, whatever the request had."""
     models = {

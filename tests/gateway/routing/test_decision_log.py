@@ -128,7 +128,9 @@ LIMITED = {
     "large": ModelEntry(engine=ENGINE),
 }
 CANARY = ModelEntry(engine=ENGINE, release=Release(of="small", stage="canary", share=1.0))
-CHOICE = Route(choose=Choose(candidates={name: ChoiceCandidate() for name in LIMITED}))
+CANDIDATES = {name: ChoiceCandidate() for name in LIMITED}
+CHOICE = Route(choose=Choose(candidates=CANDIDATES))
+UNFAMILIAR = Choose(candidates=CANDIDATES, estimate="builtin:pico", default="large", min_familiarity=1.0)
 INSTEAD = Route(model="small", fallback=Fallback(any=["large"]))
 
 
@@ -139,6 +141,7 @@ INSTEAD = Route(model="small", fallback=Fallback(any=["large"]))
         (LIMITED, CHOICE, (), {"tools": [TOOL]}, "large", ""),
         (LIMITED, CHOICE, (), {"messages": [{"role": "user", "content": "x" * 400}]}, "large", ""),
         (LIMITED, CHOICE, ("small",), {}, "large", ""),
+        (LIMITED, Route(choose=UNFAMILIAR), (), {}, "large", ""),
         (LIMITED | {"v2": CANARY}, Route(model="small"), (), {}, "v2", ""),
         (LIMITED | {"v2": CANARY}, INSTEAD, ("v2",), {}, "large", "v2"),
         (LIMITED, INSTEAD, ("small",), {}, "large", "small"),
