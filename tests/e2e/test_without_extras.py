@@ -208,7 +208,9 @@ def test_commands_name_what_they_need(command: str, extras: str, hiding: dict[st
 
 
 def test_a_profile_is_tried_whose_checks_need_no_encoder(hiding: dict[str, str], tmp_path: Path) -> None:
-    profiles = "{data: {personal_data: {}, injection: {classifier: false}}, all: {harm: {}}}"
+    words = "patterns: {codename: {words: [bluebird]}}, checks: {attacks: {check: known_attacks}}"
+    data = f"{{personal_data: {{}}, injection: {{classifier: false}}, {words}}}"
+    profiles = f"{{data: {data}, all: {{harm: {{}}}}}}"
     (tmp_path / "p.yaml").write_text(
         "models:\n  minilm: {encoder: {checkpoint: builtin:all-minilm-l6-v2}}\n"
         f"guardrails: {{default: data, profiles: {profiles}}}\n"

@@ -13,7 +13,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     guardrails = commands.add_parser("guardrails", help="say what each check makes of a text")
     guardrails.set_defaults(run=run)
     kinds = guardrails.add_subparsers(title="what to do", required=True, metavar="ACTION")
-    trying = kinds.add_parser("try", help="scores, thresholds, language and words that decided, of one text")
+    trying = kinds.add_parser("try", help="what each check finds in one text, and what decided")
     arg = trying.add_argument
     arg("text", help="a text, or the path of a file that holds one")
     default = "injection and harm, which need the extra `semantic`"
