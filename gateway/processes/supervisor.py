@@ -143,7 +143,9 @@ class Supervisor:
 
     async def _leave(self, delay_s: float) -> None:
         """Tell probes, and serve new requests until load balancers have noticed, or a second signal."""
-        logger.info("not ready any more; new requests are still served for %g s", delay_s)
+        logger.info(
+            "not ready any more; new requests are served for %g s; signal again to exit at once", delay_s
+        )
         self._reloader.state = msgspec.structs.replace(self._reloader.state, is_leaving=True)
         self._send_statuses()
         with contextlib.suppress(TimeoutError):
@@ -152,7 +154,7 @@ class Supervisor:
 
     async def _drain(self) -> None:
         self._listener.close()  # workers have their own copies; the port is free when all are closed
-        if self._signals:
+        if self._signals and not self._forced.is_set():
             logger.info(
                 "draining for at most %g s; signal again to exit at once", self._settings.drain_timeout_s
             )

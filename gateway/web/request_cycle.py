@@ -174,7 +174,8 @@ class RequestCycle:
             # A response to HTTP/1.0 ends where its connection does.
             self._is_chunked = scope["http_version"] != "1.0"
             self._num_left_bytes = -1
-        if not self._is_body_received or connection.server.is_draining:
+        server = connection.server
+        if not self._is_body_received or server.is_draining or server.is_leaving:
             # What follows might be the rest of the body: never parse it as a request.
             self.keep_alive = False
         if self._is_chunked:

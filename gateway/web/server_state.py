@@ -39,3 +39,4 @@ class ServerState:
         """Time in ticks: while this process is paused, clients cannot be late."""
         self.date_header = b""
         self.is_draining = False
+        self.is_leaving = False  # it drains soon: connections end with the answer that they have

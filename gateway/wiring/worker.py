@@ -64,19 +64,20 @@ async def _serve(config: WorkerConfig, pipes: SupervisorPipes) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.drain)
     pipes.dispatch()
-    loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes)
+    loop.add_reader(pipes.stdin_fd, _on_stdin, server, pipes, versions)
     heartbeats = asyncio.create_task(_send_heartbeats(versions))
     await server.serve(socket.socket(fileno=config.listen_fd))
     heartbeats.cancel()
     await versions.close()
 
 
-def _on_stdin(server: HttpServer, pipes: SupervisorPipes) -> None:
+def _on_stdin(server: HttpServer, pipes: SupervisorPipes, versions: Versions) -> None:
     """Exit at once when the supervisor's pipe has closed: it is gone, and would send no signal."""
     if not pipes.receive():
         asyncio.get_running_loop().remove_reader(pipes.stdin_fd)
         server.drain()
         server.drain()
+    server.state.is_leaving = versions.state.is_leaving
 
 
 async def _send_heartbeats(versions: Versions) -> None:

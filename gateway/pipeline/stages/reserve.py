@@ -36,9 +36,7 @@ class Reserve(Stage):
     async def enter(self, exchange: Exchange) -> None:
         """Raises RateLimited where the limits do not hold the highest cost beside what runs."""
         tenant = exchange.principal.tenant
-        if exchange.answer is not None or not exchange.admitted.num_answers:
-            return
-        if self._admission.limits_cost(tenant):
+        if exchange.answer is None and self._admission.limits_cost(tenant):
             held = self._admission.reserve(tenant, self._highest(exchange), is_bounded=_is_bounded(exchange))
             exchange.admitted = replace(exchange.admitted, reserved=held)
 

@@ -226,6 +226,10 @@ async def test_new_requests_are_served_until_load_balancers_have_noticed(
         answer = await leaving(running)
         assert answer.startswith(b"HTTP/1.1 503") and b'"status":"draining"' in answer
         assert all([WHOLE in await running.answer() for _ in range(20)])
+        kept, sent = await asyncio.open_connection("127.0.0.1", running.port)
+        sent.write(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")  # which may stay open
+        assert b"connection: close" in await asyncio.wait_for(kept.read(), 10)
+        sent.close()
         running.process.send_signal(signal.SIGHUP)  # a reload does not make it ready again
         assert WHOLE in await running.answer() and b"503" in await health(running.port)
         release.set()

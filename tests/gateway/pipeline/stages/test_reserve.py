@@ -58,7 +58,9 @@ class Stage:
         self.memory = RoutingMemory(ledger=self.ledger)
         self.stage = Reserve(Admission(policies, self.ledger), OtherModels(MODELS, 3), self.memory)
 
-    async def enter(self, endpoint: str = "chat", rules: object = None, **fields: object) -> Exchange:
+    async def enter(
+        self, endpoint: str = "chat", rules: object = None, num_answers: int = 1, **fields: object
+    ) -> Exchange:
         text: dict[str, object] = {"input": PROMPT}
         if endpoint != "embeddings":
             chat = [{"role": "user", "content": PROMPT}]
@@ -67,7 +69,7 @@ class Stage:
         body = {"model": model, **text, **fields}
         exchange = exchange_with(body, endpoint)
         await ReadRequest().enter(exchange)
-        exchange.admitted = Admitted(1)
+        exchange.admitted = Admitted(num_answers)
         changes = (Rule(fallback=rules),) if isinstance(rules, Fallback) else ()
         routed = routed_to(MODELS.resolve(model), Choice("", changes=changes))
         if isinstance(rules, Cascade | BestOf):
@@ -122,6 +124,14 @@ async def test_the_mean_of_the_models_answers_counts() -> None:
     stage.memory.answer_tokens.observe("m", 500)
     await stage.enter()
     assert stage.held.tokens == 10 + LONG_ANSWER * 500
+
+
+async def test_what_the_gateway_admitted_before_is_set_aside_too() -> None:
+    """A background response's request to the gateway itself."""
+    stage = Stage(tokens_per_minute=100)
+    await stage.enter(max_tokens=60, num_answers=0)
+    with pytest.raises(RateLimited):
+        await stage.enter(max_tokens=60, num_answers=0)
 
 
 async def test_a_refused_request_holds_nothing() -> None:
