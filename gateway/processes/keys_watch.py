@@ -17,6 +17,9 @@ POLL_S = 0.2
 MAX_UNREST_S = 0.6
 """A file that is replaced all the time is read after that."""
 
+RETRY_S = 1.0
+"""A file that could not be read is tried again, even if it does not change."""
+
 _Stamp = tuple[int, ...]
 
 
@@ -33,7 +36,7 @@ class KeysWatch:
         """
         self._path, self._on_fault, self._is_logging = path, on_fault, is_logging
         self._served = self._latest = _stamp(path)
-        self._moving_since_s = 0.0
+        self._moving_since_s = self._retry_at_s = 0.0
         self.fault = ""  # why the file as it is now is not in force
         self.live = LiveKeys(self._first(last_good))
         self._ended = threading.Event()
@@ -47,9 +50,11 @@ class KeysWatch:
         """Look at the file once, and read it when it has changed and is at rest."""
         before, self._latest = self._latest, _stamp(self._path)
         if self._latest == self._served:
-            return
-        if self._latest == before:
-            self._served = self._latest
+            if self.fault and now_s >= self._retry_at_s:  # it may have been for lack of a file descriptor
+                self._retry_at_s = now_s + RETRY_S
+                self._read(is_new=False)
+        elif self._latest == before:
+            self._served, self._retry_at_s = self._latest, now_s + RETRY_S
             self._read()
         elif before == self._served:
             self._moving_since_s = now_s
@@ -73,11 +78,11 @@ class KeysWatch:
             except Exception:
                 logger.exception("the keys file could not be watched")
 
-    def _read(self, *, is_at_rest: bool = True) -> None:
+    def _read(self, *, is_at_rest: bool = True, is_new: bool = True) -> None:
         try:
             found = read_keys(self._path)
         except KeysFileError as error:
-            if is_at_rest:
+            if is_at_rest and (is_new or str(error) != self.fault):
                 self._failed(str(error))
             return
         self.fault = ""

@@ -26,6 +26,7 @@ models:
 tenants:
   limited: {{limits: {{requests_per_minute: 1}}}}
 """
+HELD_KEY = "sk-canary-2"
 IN_FORCE_S = 1.0
 SLACK_S = 3.0  # for a busy machine
 
@@ -90,19 +91,23 @@ def until_known(server: Server, key: str, *, known: bool) -> None:
 
 
 def test_a_key_comes_and_goes_and_what_it_began_ends(server: Server, held: Upstream, path: Path) -> None:
-    assert ask(server, "").status_code == ask(server, "sk-2").status_code == 401
-    replace(path, line("sk-1"), line("sk-2"))
-    until_known(server, "sk-2", known=True)
+    assert ask(server, "").status_code == ask(server, HELD_KEY).status_code == 401
+    replace(path, line("sk-1"), line(HELD_KEY))
+    until_known(server, HELD_KEY, known=True)
     before = len(held.seen)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        running = pool.submit(ask, server, "sk-2", "hold")
+        running = pool.submit(ask, server, HELD_KEY, "hold")
         wait_until(lambda: len(held.seen) > before, 10, lambda: "not asked")
-        replace(path, line("sk-1"), line("sk-2", revoked="2026-01-01T00:00:00Z"))
-        until_known(server, "sk-2", known=False)
-        assert "revoked" in ask(server, "sk-2").json()["error"]["message"]
+        replace(path, line("sk-1"), line(HELD_KEY, revoked="2026-01-01T00:00:00Z"))
+        until_known(server, HELD_KEY, known=False)
+        assert "revoked" in ask(server, HELD_KEY).json()["error"]["message"]
         held.released.set()
         assert running.result().status_code == 200
     assert ask(server, "sk-1").status_code == 200
+    pages = [httpx.get(f"{server.root_url}/{name}").text for name in ("metrics", "health/ready")]
+    digest = sha256(HELD_KEY.encode()).hexdigest()
+    for shown in (server.log, ask(server, HELD_KEY).text, *pages):
+        assert "canary" not in shown and digest[8:] not in shown
 
 
 def test_a_broken_file_changes_nothing_also_when_a_worker_restarts(server: Server, path: Path) -> None:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from gateway.keys_file import KeysFileError
+from gateway.processes import keys_watch
 from gateway.processes.keys_watch import KeysWatch
 
 LIMIT_S = 10.0
@@ -191,3 +193,22 @@ def test_a_worker_that_starts_while_the_file_is_broken_has_the_last_good_keys(pa
     replace(path, "sk-2")
     until(lambda: found.fault == "" and sha256(b"sk-2").digest() in found.live.current.by_digest)
     found.close()
+
+
+def test_a_file_that_could_not_be_opened_for_a_while_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Watched(path)
+    found.watch.close()
+    replace(path, "sk-2")
+
+    def refuse(path: str) -> NoReturn:
+        raise KeysFileError("too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keys_watch, "read_keys", refuse)
+        for tenths in range(40):
+            found.watch.poll(tenths / 10)
+    assert found.has("sk-1") and found.num_faults == 1
+    found.watch.poll(10.0)
+    assert found.has("sk-2") and found.watch.fault == ""
