@@ -28,7 +28,7 @@ tenants:
 """
 HELD_KEY = "sk-canary-2"
 IN_FORCE_S = 1.0
-SLACK_S = 3.0  # for a busy machine
+SLACK_S = 10.0  # for a busy machine
 
 
 def line(key: str, **fields: str) -> str:
@@ -97,11 +97,13 @@ def test_a_key_comes_and_goes_and_what_it_began_ends(server: Server, held: Upstr
     before = len(held.seen)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = pool.submit(ask, server, HELD_KEY, "hold")
-        wait_until(lambda: len(held.seen) > before, 10, lambda: "not asked")
-        replace(path, line("sk-1"), line(HELD_KEY, revoked="2026-01-01T00:00:00Z"))
-        until_known(server, HELD_KEY, known=False)
-        assert "revoked" in ask(server, HELD_KEY).json()["error"]["message"]
-        held.released.set()
+        try:
+            wait_until(lambda: len(held.seen) > before, 10, lambda: "not asked")
+            replace(path, line("sk-1"), line(HELD_KEY, revoked="2026-01-01T00:00:00Z"))
+            until_known(server, HELD_KEY, known=False)
+            assert "revoked" in ask(server, HELD_KEY).json()["error"]["message"]
+        finally:
+            held.released.set()
         assert running.result().status_code == 200
     assert ask(server, "sk-1").status_code == 200
     pages = [httpx.get(f"{server.root_url}/{name}").text for name in ("metrics", "health/ready")]
@@ -146,11 +148,13 @@ def test_a_hundred_changes_under_load_refuse_no_good_key(server: Server, path: P
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         loads = [pool.submit(load) for _ in range(4)]
-        for number in range(100):
-            replace(path, line("sk-1"), line(f"sk-more-{number}"))
-            time.sleep(0.02)  # some of them are read in between
-        until_known(server, "sk-more-99", known=True)
-        ended.set()
+        try:
+            for number in range(100):
+                replace(path, line("sk-1"), line(f"sk-more-{number}"))
+                time.sleep(0.02)  # some of them are read in between
+            until_known(server, "sk-more-99", known=True)
+        finally:
+            ended.set()
         assert [each.result() for each in loads] == [{200}] * 4
     assert is_known(server, "sk-more-98") == {False}
 
