@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from gateway.fleet.health import MAX_FAILURES_IN_ROW
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server
-from tests.e2e.upstream import Upstream
+from tests.e2e.upstream import USAGE, Upstream
 
 RETRIED = ("500", "502", "503", "504", "529", "408", "429", "429-0", "reset", "role", "cut")
 NOT_RETRIED = {"401": 502, "403": 502, "429-7": 429, "429-date": 429, "501": 502, "hang": 504, "stall": 504}
@@ -46,7 +47,8 @@ def gateway(
     limits = {"first_token_timeout_s": 0.5, "idle_timeout_s": 0.5}
     names = [f"{place}-{fault}-{way}" for place in ("one", "all", "fb") for fault in FAULTS for way in WAYS]
     models = {
-        name: {"upstream": {"base_url": faulty.base_url, **limits}} for name in [*names, "off", "counted"]
+        name: {"upstream": {"base_url": faulty.base_url, **limits}}
+        for name in [*names, "off", "counted", *(f"narrow-{way}" for way in WAYS)]
     }
     refusing = [f"refuse-{way}" for way in WAYS]
     models |= {name: {"upstream": {"base_url": "http://127.0.0.1:9/v1"}} for name in refusing}
@@ -72,8 +74,9 @@ def gateway(
     return start_module_server("--policies", str(folder))
 
 
-def ask(gateway: Server, model: str, text: str, way: str) -> httpx.Response:
+def ask(gateway: Server, model: str, text: str, way: str, **fields: object) -> httpx.Response:
     body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": way == "streamed"}
+    body |= fields
     return httpx.post(f"{gateway.base_url}/chat/completions", json=body, timeout=30)
 
 
@@ -148,6 +151,20 @@ def test_a_refused_connection_is_retried_and_falls_back(gateway: Server, way: st
     response = ask(gateway, f"refuse-{way}", "hi", way)
     assert response.status_code == 502 and response.headers["x-penstock-attempts"] == "3"
     assert is_answered(ask(gateway, f"r-refuse-{way}", "hi", way))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_upstream_without_n_serves_on_and_is_paid(gateway: Server, faulty: Upstream, way: str) -> None:
+    model, num_asked = f"narrow-{way}", MAX_FAILURES_IN_ROW + 1
+    for _ in range(num_asked):
+        response = ask(gateway, model, "hi", way, n=2)
+        assert response.headers["x-penstock-attempts"] == "1"
+        assert "upstream_wrong_count" in response.text and "1 of 2 choices" in response.text
+    assert faulty.num_seen(model) == num_asked
+    told = num_asked * USAGE["completion_tokens"]
+    assert gateway.metric("penstock_tokens_total", model=model, kind="output") == told
+    assert httpx.get(f"{gateway.root_url}/health/ready").json()["models"][model]["phase"] == "ready"
+    assert is_answered(ask(gateway, model, "hi", way))
 
 
 def test_rules_turn_retries_off(gateway: Server, faulty: Upstream) -> None:

@@ -99,7 +99,7 @@ class AnswerReader:
 
     __slots__ = (
         "_finished", "_has_bad_usage", "_hides_usage", "_model", "_num_choices", "_num_vectors", "_redactor",
-        "answer_id", "finish_reasons", "has_content", "tally", "usage",
+        "_seen", "answer_id", "finish_reasons", "has_content", "tally", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +116,7 @@ class AnswerReader:
         self._num_choices = num_choices
         self._num_vectors = num_vectors
         self._finished: set[int] = set()  # choices that have their finish_reason
+        self._seen: set[int] = set()  # choices that have begun
         self._has_bad_usage = False
         self._hides_usage = not (isinstance(request, GenerationRequest) and request.wants_usage)
 
@@ -123,21 +124,26 @@ class AnswerReader:
         """At the end of a stream: every choice that was asked for has its finish_reason. Raises ApiError."""
         if len(self._finished) < self._num_choices:
             count = f"{len(self._finished)} of {self._num_choices} choices have a finish_reason"
-            raise self.invalid(f"its stream ended before the answer was complete: {count}")
+            what = f"its stream ended before the answer was complete: {count}"
+            if self._finished == self._seen and self._finished:  # what it began, it has ended
+                self.settle(is_complete=True)
+                raise self._wrong_count(what)
+            raise self.invalid(what)
 
     def read_whole(self, body: bytes) -> None:
-        """Read a whole answer. Raises ApiError when it is an error, not an answer, or lacks a part."""
+        """Read a whole answer. Raises ApiError when it is an error, not an answer, or lacks a part.
+
+        The usage is there also where a part is missing: the upstream charges for what it has made.
+        """
         piece = self._decode(body)
-        num_choices, num_vectors = len(piece.choices or ()), len(piece.data or ())
-        if self._num_choices and num_choices != self._num_choices:
-            raise self.invalid(f"it has {num_choices} of {self._num_choices} choices")
-        if self._num_vectors and num_vectors != self._num_vectors:
-            raise self.invalid(f"it has {num_vectors} of {self._num_vectors} vectors")
         self._read(piece)
         if not self.usage.completion_tokens:
             for choice in piece.choices or ():
                 self._count_message(choice.message)
-        self.tally.settle(is_complete=True)
+        self.tally.settle(is_complete=bool(piece.choices or piece.data or piece.results))
+        self._check_count("choices", len(piece.choices or ()), self._num_choices)
+        self._check_count("vectors", len(piece.data or ()), self._num_vectors)
+        self._check_indices(piece)
 
     def take(self, body: bytes) -> bool:
         """Read one chunk; False for that of the usage, where the client has not asked for it.
@@ -145,6 +151,7 @@ class AnswerReader:
         Raises ApiError when it is an error or not a part of an answer.
         """
         piece = self._decode(body)
+        self._check_indices(piece)
         self._read(piece)
         if not self.has_content:  # after that, events are decoded once
             self.has_content = has_content(body)
@@ -169,12 +176,21 @@ class AnswerReader:
             raise self.invalid("it holds neither choices nor data")
         return piece
 
+    def _check_count(self, what: str, num_found: int, num_asked: int) -> None:
+        if num_asked and num_found != num_asked:
+            message = f"it has {num_found} of {num_asked} {what}"
+            raise self._wrong_count(message) if num_found else self.invalid(message)
+
+    def _check_indices(self, piece: _Piece) -> None:
+        for choice in piece.choices or ():
+            if choice.index >= self._num_choices:
+                raise self.invalid(f"it has a choice of index {choice.index}, of {self._num_choices} choices")
+
     def _read(self, piece: _Piece) -> None:
         if piece.id and not self.answer_id:
             self.answer_id = self._redactor.clean(piece.id, upstream_errors.MAX_NAME_CHARACTERS)
         for choice in piece.choices or ():
-            if choice.index >= self._num_choices:
-                raise self.invalid(f"it has a choice of index {choice.index}, of {self._num_choices} choices")
+            self._seen.add(choice.index)
             # Some repeat the finish_reason, and Azure sends content filter results after it.
             # An empty one in every chunk means none.
             if choice.finish_reason and choice.index not in self._finished:
@@ -218,6 +234,10 @@ class AnswerReader:
     def invalid(self, what: str) -> ApiError:
         """The error for an answer that violates the API."""
         return upstream_errors.invalid(self._model, what)
+
+    def _wrong_count(self, what: str) -> ApiError:
+        """The error for an upstream that works, but does not know `n`, or takes one input: the request's."""
+        return upstream_errors.wrong_count(self._model, what)
 
     def failed(self, error: Exception, waiting_for: str) -> ApiError:
         """The error for a transport failure; `waiting_for` names the limit: "first token" or "idle"."""

@@ -154,6 +154,13 @@ def _retry_after(details: list[dict[str, Any]]) -> dict[str, str]:
     return {}
 
 
+def wrong_count(model: str, what: str) -> UpstreamFailed:
+    """The error for a sound answer with more or fewer choices or vectors than were asked for."""
+    error = invalid(model, f"{what}; ask for each in a request of its own")
+    error.code = "upstream_wrong_count"
+    return error
+
+
 def invalid(model: str, what: str) -> UpstreamFailed:
     """The error for an answer that violates the API."""
     logger.warning("upstream of model %r sent an invalid answer: %s", model, what)

@@ -20,12 +20,13 @@ MAX_DEPTH = 8
 class Tally:
     """What was received since the last report of an answer's usage. `request`: what was sent."""
 
-    __slots__ = ("num_characters", "request", "usage")
+    __slots__ = ("_is_complete", "num_characters", "request", "usage")
 
     def __init__(self, usage: Usage, request: ModelRequest | None = None) -> None:
         self.usage = usage
         self.request = request
         self.num_characters = 0  # of text, reasoning and tool calls' arguments
+        self._is_complete = False
 
     def report(self) -> None:
         """The usage is now that of all that was counted."""
@@ -35,6 +36,7 @@ class Tally:
         """Estimate what is missing in the usage: there comes no more. Idempotent."""
         usage, num_characters = self.usage, self.num_characters
         self.num_characters = 0
+        self._is_complete |= is_complete
         if num_characters and not (is_complete and usage.completion_tokens):
             usage.completion_tokens += estimate_tokens(num_characters)
             usage.is_estimated = True
@@ -49,7 +51,7 @@ class Tally:
         """
         is_cut_off = isinstance(error, asyncio.CancelledError) or isinstance(error.__cause__, ReplyTimedOut)
         is_cut_off |= has_begun and isinstance(error.__cause__, ConnectionBroken)
-        if not is_cut_off and not self.num_characters:
+        if not is_cut_off and not self.num_characters and not self._is_complete:
             return []
         self.settle()
         return [self.usage]

@@ -39,6 +39,7 @@ def test_statuses_that_pass(body: bytes) -> None:
         (UpstreamFailed("x", code="upstream_invalid_response"), "broken"),
         (TimedOut("x", code="upstream_first_token_timeout"), None),
         (UpstreamFailed("x", code="upstream_redirect"), None),
+        (UpstreamFailed("x", code="upstream_wrong_count"), None),
         (answered(429, b'{"error": {"message": "x", "code": "insufficient_quota"}}'), None),
         (InvalidRequest("x"), None),
         (InvalidRequest("x", status=502), None),

@@ -63,21 +63,23 @@ async def stream_failure(*pieces: bytes, **fields: object) -> ApiError:
 
 
 @pytest.mark.parametrize(
-    ("n", "pieces"),
+    ("n", "pieces", "code"),
     [
-        (2, [part(0), part(0, "stop")]),
-        (2, [part(0), part(0, "stop"), DONE]),
-        (2, [part(0), part(0, "stop"), part(1), DONE]),
-        (2, [part(0), part(0, "stop"), part(0, "stop"), DONE]),
-        (1, [part(0), DONE]),
-        (1, [DONE]),
-        (1, [event(b'{"choices": [], "usage": {"prompt_tokens": 1}}'), DONE]),
+        (2, [part(0), part(0, "stop")], "upstream_wrong_count"),
+        (2, [part(0), part(0, "stop"), DONE], "upstream_wrong_count"),
+        (2, [part(0), part(0, "stop"), part(1), DONE], "upstream_invalid_response"),
+        (2, [part(0), part(0, "stop"), part(0, "stop"), DONE], "upstream_wrong_count"),
+        (1, [part(0), DONE], "upstream_invalid_response"),
+        (1, [DONE], "upstream_invalid_response"),
+        (1, [event(b'{"choices": [], "usage": {"prompt_tokens": 1}}'), DONE], "upstream_invalid_response"),
     ],
     ids=["cut", "done", "second has begun", "same one twice", "no finish", "only done", "usage only"],
 )
-async def test_stream_without_all_finish_reasons_is_incomplete(n: int, pieces: list[bytes]) -> None:
+async def test_stream_without_all_finish_reasons_is_incomplete(
+    n: int, pieces: list[bytes], code: str
+) -> None:
     error = await stream_failure(*pieces, n=n)
-    assert (error.status, error.code) == (502, "upstream_invalid_response")
+    assert (error.status, error.code) == (502, code)
     assert "before the answer was complete" in error.message
 
 
@@ -124,11 +126,19 @@ def whole(*indices: object) -> bytes:
     return json.dumps({"choices": choices}).encode()
 
 
-@pytest.mark.parametrize("indices", [(), (0,), (0, 1, 2), (0, 5)])
-async def test_whole_answer_has_the_choices_asked_for(indices: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("indices", "code"),
+    [
+        ((), "upstream_invalid_response"),
+        ((0,), "upstream_wrong_count"),
+        ((0, 1, 2), "upstream_wrong_count"),
+        ((0, 5), "upstream_invalid_response"),
+    ],
+)
+async def test_whole_answer_has_the_choices_asked_for(indices: tuple[int, ...], code: str) -> None:
     async with serving(always(response(whole(*indices)))) as server:
         error = await failure(server, call(n=2))
-    assert (error.status, error.code) == (502, "upstream_invalid_response")
+    assert (error.status, error.code) == (502, code)
     async with serving(always(response(whole(0, 1)))) as server:
         assert (await provider(server).chat(call(n=2))).finish_reasons == ["stop", "stop"]
 

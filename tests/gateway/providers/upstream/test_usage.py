@@ -343,7 +343,35 @@ async def test_an_unreachable_upstream_costs_nothing() -> None:
     assert refused.lost == []
 
 
+@pytest.mark.parametrize(("told", "usage"), [(USAGE, TOLD), (None, estimated(2))])
+@pytest.mark.parametrize("content", [{"message": {"content": "12345678"}}, {"text": "12345678"}])
+async def test_an_answer_with_too_few_choices_is_charged(
+    content: dict[str, object], told: object, usage: Usage
+) -> None:
+    choice = {"index": 0, "finish_reason": "stop", **content}
+    async with serving(always(response(json.dumps({"choices": [choice], "usage": told}).encode()))) as server:
+        started = call(n=2)
+        assert (await failure(server, started)).code == "upstream_wrong_count"
+    assert started.lost == [usage]
+
+
+async def test_a_stream_with_too_few_choices_is_charged_also_without_content() -> None:
+    async with serving(streaming(USAGE_CHUNK, END_CHUNK, DONE)) as server:
+        started = call(stream=True, n=2)
+        assert (await failure(server, started)).code == "upstream_wrong_count"
+    assert started.lost == [TOLD]
+
+
 # Embeddings and rankings
+
+
+async def test_an_answer_with_too_few_vectors_is_charged() -> None:
+    body = json.dumps({"data": [{"embedding": [1], "index": 0}], "usage": {"prompt_tokens": 70}}).encode()
+    request = asked(EmbeddingRequest, input=["12345678", "1234"])
+    async with serving(always(response(body))) as server:
+        with pytest.raises(ApiError, match="1 of 2 vectors"):
+            await provider(server).embed(request)
+    assert request.lost == [Usage(70)]
 
 
 @pytest.mark.parametrize(
