@@ -255,15 +255,17 @@ class AnswerReader:
                 self._has_bad_usage = True
                 logger.warning("upstream of model %r sent an invalid usage: not counted", self._model)
             return
-        usage = self.usage
-        usage.prompt_tokens = found.prompt_tokens or 0
-        usage.completion_tokens = found.completion_tokens or 0
-        total = found.total_tokens
-        if not usage.prompt_tokens and isinstance(total, int) and 0 < total <= MAX_USAGE_TOKENS:
-            usage.prompt_tokens = max(0, total - usage.completion_tokens)
-        if usage.completion_tokens:
+        usage = self.usage  # what is known stays where a later chunk does not tell it
+        usage.completion_tokens = found.completion_tokens or usage.completion_tokens
+        prompt_tokens, total = found.prompt_tokens, found.total_tokens
+        if not prompt_tokens and isinstance(total, int) and 0 < total <= MAX_USAGE_TOKENS:
+            prompt_tokens = max(0, total - usage.completion_tokens)
+        usage.prompt_tokens = prompt_tokens or usage.prompt_tokens
+        if found.completion_tokens:
             self.tally.report()
         if found.prompt_tokens_details is not None:
-            usage.cached_tokens = found.prompt_tokens_details.cached_tokens or 0
+            usage.cached_tokens = found.prompt_tokens_details.cached_tokens or usage.cached_tokens
         if found.completion_tokens_details is not None:
-            usage.reasoning_tokens = found.completion_tokens_details.reasoning_tokens or 0
+            usage.reasoning_tokens = (
+                found.completion_tokens_details.reasoning_tokens or usage.reasoning_tokens
+            )

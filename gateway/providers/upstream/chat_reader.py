@@ -28,6 +28,7 @@ class ChatReader(ABC):
         self.deltas: list[Delta] = []
         self._model = model
         self._redactor = redactor
+        self._has_told = False  # the last event, how much was generated; perhaps the same number again
 
     @property
     def has_content(self) -> bool:
@@ -49,16 +50,18 @@ class ChatReader(ABC):
     def take(self, event: bytes) -> bool:
         """Read one event, and count what it adds. Raises ApiError."""
         num_known, reported = len(self.deltas), self.usage.completion_tokens
+        self._has_told = False
         self.read(event)
         self.tally.num_characters += sum(map(length_of, self.deltas[num_known:]))
-        if self.usage.completion_tokens != reported:
+        if self._has_told or self.usage.completion_tokens != reported:
             self.tally.report()
         return True
 
     def take_whole(self, body: bytes) -> None:
         """Read an answer that is not streamed, and complete its usage. Raises ApiError."""
         self.read_whole(body)
-        self.tally.num_characters += sum(map(length_of, self.deltas))
+        if not self.usage.completion_tokens:
+            self.tally.num_characters += sum(map(length_of, self.deltas))
         self.settle(is_complete=True)
 
     def settle(self, *, is_complete: bool) -> None:

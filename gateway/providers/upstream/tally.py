@@ -33,11 +33,11 @@ class Tally:
         self.num_characters = 0
 
     def settle(self, *, is_complete: bool = False) -> None:
-        """Estimate what is missing in the usage: there comes no more. Idempotent."""
+        """Estimate what is missing in the usage, also of text after its last report. Idempotent."""
         usage, num_characters = self.usage, self.num_characters
         self.num_characters = 0
         self._is_complete |= is_complete
-        if num_characters and not (is_complete and usage.completion_tokens):
+        if num_characters:
             usage.completion_tokens += estimate_tokens(num_characters)
             usage.is_estimated = True
         if not usage.prompt_tokens and self.request is not None:

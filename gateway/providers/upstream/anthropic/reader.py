@@ -153,6 +153,7 @@ class MessageReader(BlockReader):
         usage.prompt_tokens = counts.get("input_tokens", 0) + cached + written
         usage.cached_tokens = cached
         usage.completion_tokens = counts.get("output_tokens", 0)
+        self._has_told = bool(found.output_tokens)
         details = found.output_tokens_details
         if details is not None and details.thinking_tokens is not None:
             usage.reasoning_tokens = details.thinking_tokens

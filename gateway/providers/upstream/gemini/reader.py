@@ -170,4 +170,6 @@ class CandidateReader(ChatReader):
         usage.prompt_tokens = found.prompt_token_count + found.tool_use_prompt_token_count
         usage.cached_tokens = found.cached_content_token_count
         usage.completion_tokens = found.candidates_token_count + found.thoughts_token_count
+        if usage.completion_tokens and len(self._ends) == len(self._num_calls):
+            self._has_told = True  # before the end, the same number again may lag behind the text
         usage.reasoning_tokens = found.thoughts_token_count

@@ -170,6 +170,15 @@ async def test_embeddings_have_a_vector_per_input() -> None:
                     await provider(server).embed(request)
 
 
+async def test_an_answer_with_too_few_vectors_is_charged() -> None:
+    body = json.dumps({"data": [{"embedding": [1], "index": 0}], "usage": {"prompt_tokens": 70}}).encode()
+    request = asked(EmbeddingRequest, input=["12345678", "1234"])
+    async with serving(always(response(body))) as server:
+        with pytest.raises(ApiError, match="1 of 2 vectors"):
+            await provider(server).embed(request)
+    assert request.lost == [Usage(70)]
+
+
 # Usage
 
 
@@ -208,6 +217,40 @@ async def test_absurd_usage_is_not_counted(usage: str, caplog: pytest.LogCapture
         assert (answer.usage.cached_tokens, answer.usage.reasoning_tokens) == (0, 0)
     warnings = [r for r in caplog.records if r.levelno == logging.WARNING and "usage" in r.getMessage()]
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {},
+        {"completion_tokens": 0},
+        {"prompt_tokens": None},
+        {
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": None},
+        },
+    ],
+)
+async def test_later_usage_without_counts_keeps_those_that_are_known(last: dict[str, object]) -> None:
+    told = {
+        "prompt_tokens": 70,
+        "completion_tokens": 30,
+        "prompt_tokens_details": {"cached_tokens": 16},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    odd = event(json.dumps({"choices": [], "usage": last}).encode())
+    async with serving(streaming(event(piece("abcd", "stop", usage=told)), odd, DONE)) as server:
+        answer = await provider(server).chat(call(stream=True))
+        await collect(answer)
+    assert answer.usage == Usage(70, 30, 16, 3)
+
+
+async def test_text_after_the_last_usage_is_estimated() -> None:
+    first = event(piece("", usage={"prompt_tokens": 70, "completion_tokens": 1}))
+    async with serving(streaming(first, event(piece("x" * 5000)), part(0, "stop"), DONE)) as server:
+        answer = await provider(server).chat(call(stream=True))
+        await collect(answer)
+    assert answer.usage == Usage(70, 1 + 1250, is_estimated=True)
 
 
 async def test_repeated_usage_is_counted_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -42,18 +42,12 @@ def test_a_report_of_the_whole_stands() -> None:
     assert found.usage == Usage(70, 30)
 
 
-def test_what_comes_after_a_report_is_added_where_the_answer_is_cut() -> None:
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_what_comes_after_a_report_is_added(*, is_complete: bool) -> None:
     found = tally(prompt_tokens=70, completion_tokens=30)
     found.num_characters += 8
-    found.settle()
+    found.settle(is_complete=is_complete)
     assert found.usage == Usage(70, 32, is_estimated=True)
-
-
-def test_a_report_that_the_reader_did_not_notice_stands_in_a_complete_answer() -> None:
-    found = tally(prompt_tokens=70, completion_tokens=1)  # the same number as at the beginning
-    found.num_characters += 3
-    found.settle(is_complete=True)
-    assert found.usage == Usage(70, 1)
 
 
 def failed(cause: Exception) -> ApiError:

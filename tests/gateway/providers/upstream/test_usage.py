@@ -365,15 +365,6 @@ async def test_a_stream_with_too_few_choices_is_charged_also_without_content() -
 # Embeddings and rankings
 
 
-async def test_an_answer_with_too_few_vectors_is_charged() -> None:
-    body = json.dumps({"data": [{"embedding": [1], "index": 0}], "usage": {"prompt_tokens": 70}}).encode()
-    request = asked(EmbeddingRequest, input=["12345678", "1234"])
-    async with serving(always(response(body))) as server:
-        with pytest.raises(ApiError, match="1 of 2 vectors"):
-            await provider(server).embed(request)
-    assert request.lost == [Usage(70)]
-
-
 @pytest.mark.parametrize(
     ("told", "usage"),
     [
@@ -443,6 +434,23 @@ async def test_what_an_api_tells_stands(api: str) -> None:
             assert [delta async for delta in answer.deltas]
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (22, 9)
         assert not answer.usage.is_estimated
+
+
+@pytest.mark.parametrize(
+    ("api", "last", "first", "completion"),
+    [
+        ("anthropic", b'"usage": {"output_tokens": 9}', b'"usage": {"output_tokens": 1}', 1),
+        ("gemini", b'"candidatesTokenCount": 6', b'"candidatesTokenCount": 1', 4),
+    ],
+)
+async def test_a_last_count_that_equals_the_first_stands(
+    api: str, last: bytes, first: bytes, completion: int
+) -> None:
+    async with serving(reply_of(api, TRANSLATED[api].EVENTS.replace(last, first))) as server:
+        async with provider_of(api, server) as found:
+            answer = await found.chat(TRANSLATED[api].call(stream=True))
+            assert [delta async for delta in answer.deltas]
+        assert answer.usage == Usage(22, completion, 16, 3)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
