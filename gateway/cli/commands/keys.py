@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gateway import settings
-
 DESCRIPTION = """
 A key that the policies give to no tenant is one of its own, named `key-` and the first 8 hex digits of the
 key's SHA-256: so it is written in `tenants`, `admin.principals` and `operators`, in traces and in decision
@@ -58,6 +56,7 @@ def _action(
 
 def run(options: argparse.Namespace) -> int:
     """Print ids, or change the keys file. Raises SettingsError."""
+    from gateway import settings
     from gateway.cli import edit_keys, print_keys
 
     if options.action == "id":
@@ -76,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(path: str) -> str:
+    from gateway import settings
+
     if not path:
         raise settings.SettingsError("there is no keys file: set PENSTOCK_KEYS_FILE, or name one with --file")
     return path

@@ -62,7 +62,11 @@ def test_schema_prints_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
-        (["serve", "--host", "0.0.0.0"], {}, "add --api-key KEY (or set PENSTOCK_API_KEYS)"),
+        (
+            ["serve", "--host", "0.0.0.0"],
+            {},
+            "add --api-key KEY (or set PENSTOCK_API_KEYS or PENSTOCK_KEYS_FILE)",
+        ),
         (["serve", "--host", "my.host"], {}, "can be reached from other machines"),
         (["serve", "--port", "70000"], {}, "--port 70000 is not a port"),
         (["serve", "--workers", "0"], {}, "use 1 or more"),
