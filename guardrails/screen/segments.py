@@ -11,7 +11,7 @@ SCHEMA_FIELDS = ("tools", "functions", "response_format")
 SCHEMA_TEXTS = {"description", "title", "enum", "const", "default", "examples"}
 MESSAGE_TEXTS = ("content", "reasoning_content", "reasoning", "reasoning_details", "refusal")
 PART_TEXTS = ("text", "refusal", "thinking", "summary")
-SEGMENTS: dict[object, Segment] = {
+SEGMENTS: dict[str, Segment] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -73,7 +73,8 @@ def _message(message: object, change: Change) -> object:
     """A message with its texts and the arguments of its tool calls changed. Unknown roles count as users."""
     if not isinstance(message, dict):
         return message
-    segment = SEGMENTS.get(message.get("role"), "user")
+    role = message.get("role")
+    segment = SEGMENTS.get(role, "user") if isinstance(role, str) else "user"
     changed = dict(message)
     for name in MESSAGE_TEXTS:
         if name in message:

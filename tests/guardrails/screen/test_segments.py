@@ -59,6 +59,7 @@ CALL = {"id": "c", "function": {"name": "f", "arguments": '{"a": "x"}'}}
         ({"messages": [{"role": "system", "content": "a"}]}, [("system", "a")]),
         ({"messages": [{"role": "developer", "content": "a"}]}, [("system", "a")]),
         ({"messages": [{"role": "wizard", "content": "a"}]}, [("user", "a")]),
+        ({"messages": [{"role": [], "content": "a"}]}, [("user", "a")]),
         ({"messages": [{"role": "tool", "content": [{"type": "text", "text": "a"}]}]}, [("tool", "a")]),
         ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, [("assistant", '{"a": "x"}')]),
         ({"messages": [{"role": "assistant", "reasoning": "a"}]}, [("assistant", "a")]),
