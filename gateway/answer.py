@@ -67,6 +67,14 @@ class Usage:
     is_estimated: bool = False  # some of it: the upstream did not tell
 
 
+def total(usages: Sequence[Usage]) -> Usage:
+    """The sum of all; the usage itself where there is one."""
+    if len(usages) == 1:
+        return usages[0]
+    names = Usage.__dataclass_fields__
+    return Usage(**{name: sum(getattr(each, name) for each in usages) for name in names})
+
+
 @dataclass(slots=True)
 class Generated:
     """Text that we generate: consume `deltas` to the end, or `aclose()` it to cancel and free memory."""

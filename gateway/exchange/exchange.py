@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from gateway.accounting.admission import Admitted
+from gateway.accounting.receipt import NOTHING_CHARGED, Charged
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
 from gateway.errors import ApiError, InvalidRequest
@@ -114,6 +115,7 @@ class Exchange:
     screening: Screening | None = None  # screen_request, where the model has guardrails
     cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
     answer: Answer | None = None  # look_up or call_model
+    charged: Charged = NOTHING_CHARGED  # account: what the exchange pays for, when it has ended
     error: ApiError | None = None  # sent instead of an answer, or in the middle of one
     response_headers: dict[str, str] = field(default_factory=dict)  # stages may add some
     entered: list[Stage] = field(default_factory=list)  # pipeline: those to settle

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gateway.accounting.admission import Admission
+from gateway.accounting.receipt import Receive
 from gateway.auth import KeyRing
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ModelTable
@@ -24,6 +25,7 @@ from gateway.pipeline.stages.mirror import Mirror
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.pipeline.stages.record_decision import RecordDecision
 from gateway.pipeline.stages.remember import Remember
+from gateway.pipeline.stages.report import Report
 from gateway.pipeline.stages.reserve import Reserve
 from gateway.pipeline.stages.screen_answer import ScreenAnswer
 from gateway.pipeline.stages.screen_request import ScreenRequest
@@ -58,6 +60,7 @@ class PipelineParts:
     memory: RoutingMemory | None = None  # None: its own
     guards: Guards | None = None  # None: without an encoder
     clock: Callable[[], datetime] = utc_now  # of the rules' `time`
+    receivers: Sequence[Receive] = ()  # of a receipt for each request that has ended
     keeps_tried: bool = False  # whether choices list every rule that was tried, for explanations
 
 
@@ -80,6 +83,7 @@ class Pipeline:
         self.admission = Admission(policies, ledger)
         self.stages: tuple[Stage, ...] = (
             Authorize(keys, policies.version),
+            Report(parts.receivers, policies.version),
             ReadRequest(),
             Admit(self.admission),
             Account(ledger),
@@ -105,7 +109,7 @@ class Pipeline:
         )
         known = _until(CheckFields, self.stages)
         self._choosing = [stage for stage in known if not stage.is_for_calls]
-        self._deciding = _until(ScreenRequest, self.stages)[1:]
+        self._deciding = _until(ScreenRequest, self.stages)[2:]
 
     async def run(self, exchange: Exchange) -> None:
         """Enter the stages in order, up to `exchange.answer`. Raises what a stage raises."""

@@ -193,6 +193,11 @@ class Meter:
             kind = error if error in instruments.CALL_ERRORS else "other"
             self._counters[self._start + instruments.ERRORS_OFFSET + instruments.CALL_ERRORS.index(kind)] += 1
 
+    @property
+    def elapsed_s(self) -> float:
+        """Since the request began."""
+        return time.perf_counter() - self._started_s
+
     def end(self, now_s: float, status: int) -> None:
         """The request is over. Call it once."""
         self.call_ended(now_s, None, "")

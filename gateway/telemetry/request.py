@@ -58,7 +58,16 @@ class Telemetry:
 class RequestTelemetry:
     """Spans and meter of one request. `call_ended` and `end` are idempotent: a `finally` may repeat them."""
 
-    __slots__ = ("_call_started_s", "_ended", "_endpoint", "_first_chunk_s", "meter", "num_attempts", "spans")
+    __slots__ = (
+        "_call_started_s",
+        "_ended",
+        "_endpoint",
+        "_first_chunk_s",
+        "meter",
+        "num_attempts",
+        "spans",
+        "target",
+    )
 
     def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
         self.spans = recorded
@@ -68,6 +77,7 @@ class RequestTelemetry:
         self._first_chunk_s = 0.0
         self._ended = False
         self.num_attempts = 0  # calls of models, retries and fallbacks included
+        self.target = ""  # of the upstream's targets, the one that was asked last
 
     @property
     def time_to_first_chunk_s(self) -> float | None:

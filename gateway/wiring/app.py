@@ -101,7 +101,7 @@ def build_version(
         else DecisionLog(parts.decisions, models, policies, parts.routing.ledger)
     )
     guards = served.guards()
-    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards)
+    optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards, receivers=parts.receivers)
     keys = key_ring(settings, None if parts.keys is None else parts.keys.live)
     pipeline = Pipeline(keys, models, cache, policies, optional)
     shared = EndpointParts(

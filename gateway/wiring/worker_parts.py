@@ -15,6 +15,7 @@ from cache import snapshot
 from cache.memory_store import MemoryStore
 from gateway.accounting.counters import Counters, CounterStore
 from gateway.accounting.ledger import Ledger
+from gateway.accounting.receipt import Receive
 from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
@@ -82,6 +83,7 @@ class WorkerParts:
     routing: RoutingMemory = field(default_factory=RoutingMemory)
     fleet: FleetMemory = field(default_factory=FleetMemory)
     screening_threads: FairThreads = field(default_factory=FairThreads)
+    receivers: Sequence[Receive] = ()  # of a receipt for each request that has ended
     data_dir: str = ""  # folder of what survives a restart
     keys: KeysWatch | None = None  # None: there is no keys file
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.accounting.ledger import Ledger, cost_usd
-from gateway.answer import Embedded, Usage
+from gateway.accounting.receipt import Charged
+from gateway.answer import Embedded, Usage, total
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ServedModel
 from gateway.response_cache.use import HITS
@@ -27,7 +28,7 @@ class Account(Stage):
         calls = [*exchange.rejected_usage]
         if exchange.answer is not None and _pays(exchange):
             calls.append((exchange.model, exchange.usage))
-        self._charge(exchange, calls)
+        exchange.charged = Charged(total([usage for _, usage in calls]), self._charge(exchange, calls))
         answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
         exchange.asked.telemetry.call_ended(
             CallResult(
@@ -39,13 +40,19 @@ class Account(Stage):
             )
         )
 
-    def _charge(self, exchange: Exchange, calls: Sequence[tuple[ServedModel, Usage]]) -> None:
-        """Charge the tenant for what models have computed: also for rejected answers, not for cached ones."""
-        tenant = exchange.principal.tenant
+    def _charge(self, exchange: Exchange, calls: Sequence[tuple[ServedModel, Usage]]) -> float:
+        """Charge the tenant for what models have computed: also for rejected answers, not for cached ones.
+
+        Returns the sum in USD.
+        """
+        tenant, sum_usd = exchange.principal.tenant, 0.0
         for model, usage in calls:
             if exchange.admitted.counts_tokens:
                 self._ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
-            self._ledger.spend(tenant, model.parent or model.name, cost_usd(model.price, usage))
+            usd = cost_usd(model.price, usage)
+            self._ledger.spend(tenant, model.parent or model.name, usd)
+            sum_usd += usd
+        return sum_usd
 
 
 def _pays(exchange: Exchange) -> bool:

@@ -124,7 +124,7 @@ async def test_a_decision_enters_the_stages_of_an_answer_up_to_the_guardrails() 
     await pipeline.run(whole)
     await pipeline.decide(decided)
     names = [type(stage).__name__ for stage in decided.entered]
-    assert decided.entered == whole.entered[1 : 1 + len(names)]
+    assert decided.entered == whole.entered[2 : 2 + len(names)]
     assert (names[0], names[-1]) == ("ReadRequest", "ScreenRequest")
     assert decided.chosen_model.name == "m" and len(provider.asked) == 1
 

@@ -1,0 +1,64 @@
+"""report: one receipt for each request of a known caller, when all other stages have settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gateway.accounting.receipt import Receipt, Receive
+from gateway.exchange.exchange import Exchange, Stage
+from gateway.response_cache.use import user_digest
+
+
+class Report(Stage):
+    """The stage, with those who receive the receipts."""
+
+    is_for_calls = True
+
+    def __init__(self, receivers: Sequence[Receive], policy_version: str) -> None:
+        self._receivers = receivers
+        self._policy_version = policy_version
+
+    def settle(self, exchange: Exchange) -> None:
+        """Give it to all of them."""
+        if self._receivers:
+            receipt = _receipt(exchange, self._policy_version)
+            for receive in self._receivers:
+                receive(receipt)
+
+
+def _receipt(exchange: Exchange, policy_version: str) -> Receipt:
+    asked, routed, error = exchange.asked, exchange.routed, exchange.error
+    telemetry, usage = asked.telemetry, exchange.charged.usage
+    return Receipt(
+        request_id=asked.request_id,
+        ended_s=time.time(),
+        duration_s=telemetry.meter.elapsed_s,
+        first_token_s=telemetry.time_to_first_chunk_s,
+        endpoint=asked.endpoint.name,
+        tenant=exchange.principal.tenant,
+        key_id=exchange.principal.key_id,
+        user=_user(exchange),
+        model="" if exchange.model is None else exchange.model.name,
+        target=telemetry.target,
+        route="" if routed is None else routed.choice.route,
+        status=200 if error is None else error.status,
+        error_type="" if error is None else type(error).__name__,
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        is_estimated=usage.is_estimated,
+        cost_usd=exchange.charged.usd,
+        cache="" if exchange.cache_use is None else exchange.cache_use.outcome,
+        guardrails="" if exchange.screening is None else str(exchange.screening.verdicts),
+        failed_models=tuple(exchange.failed_models),
+        num_attempts=telemetry.num_attempts,
+        policy_version=policy_version,
+    )
+
+
+def _user(exchange: Exchange) -> str:
+    request = getattr(exchange, "request", None)  # unset where the body was refused
+    name = getattr(request, "safety_identifier", None) or getattr(request, "user", None)
+    return user_digest(exchange.principal.tenant, name) if name else ""
