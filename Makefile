@@ -36,11 +36,17 @@ bench: .venv/installed-tests
 	@$(PIP) install -c constraints.txt -e '.[all]'
 	@touch $@
 
+# Debian's promtool checks the alerts; its package would start a server, so only the program is taken.
+PROMTOOL = command -v promtool >/dev/null || { cd .venv && apt-get download -qq prometheus 2>/dev/null \
+  && dpkg --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool > bin/promtool \
+  && chmod +x bin/promtool && rm prometheus_*.deb; } || rm -f bin/promtool
+
 .venv/installed-tests: .venv/installed
 	@command -v redis-server >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq redis-server >/dev/null; } \
 	  || { echo "The tests need a Redis server: apt-get install redis-server" >&2; exit 1; }
 	@$(PIP) install -c constraints.txt -e '.[test]'
+	@-$(PROMTOOL)
 	@touch $@
 
 clean:

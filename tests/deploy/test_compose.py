@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from backend.server.engine_messages import EngineStats
+from deploy.grafana import dashboards
 from gateway.telemetry.metrics import Metrics
 from tests.gateway.telemetry.test_engine_metrics import Source
 from tests.gateway.telemetry.test_metrics import serve
@@ -34,21 +39,29 @@ def instructions(name: str) -> list[tuple[str, str]]:
 def test_environment_names_are_read_by_the_settings() -> None:
     settings = (ROOT / "gateway" / "settings.py").read_text()
     names = load("compose.yaml")["services"]["gateway"]["environment"]
-    assert {name for name in names if f'"{name}"' not in settings} == set()
+    assert {name for name in names if f'"{name}"' not in settings} == {"REDIS_URL"}, "the policies name it"
 
 
 def test_services_reach_each_other_by_names_that_exist() -> None:
     services = load("compose.yaml")["services"]
-    ports = {"gateway": {8080}, "jaeger": {16686, 4318}, "prometheus": {9090}, "grafana": {3000}}
+    ports = {
+        "gateway": {8080},
+        "jaeger": {16686, 4317},
+        "collector": {4317, 4318},
+        "redis": {6379},
+        "prometheus": {9090},
+        "grafana": {3000},
+    }
     assert set(services) == set(ports)
-    targets = [
-        target for config in load("prometheus.yml")["scrape_configs"] for target in config["static_configs"]
-    ]
+    scraped = load("prometheus/prometheus.yml")["scrape_configs"]
+    targets = [target for config in scraped for target in config["static_configs"]]
     addresses = [address for target in targets for address in target["targets"]]
     urls = [source["url"] for source in load("grafana/provisioning/datasources/penstock.yaml")["datasources"]]
-    urls.append(services["gateway"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
-    addresses += [url.removeprefix("http://") for url in urls]
-    assert len(addresses) == 4
+    environment = services["gateway"]["environment"]
+    urls += [environment["OTEL_EXPORTER_OTLP_ENDPOINT"], environment["REDIS_URL"]]
+    urls.append(load("collector.yaml")["exporters"]["otlp_grpc"]["endpoint"])
+    addresses += [re.sub(r"^\w+://|/0$", "", url) for url in urls]
+    assert len(addresses) == 6
     for address in addresses:
         host, port = address.split(":")
         assert int(port) in ports[host], address
@@ -57,7 +70,7 @@ def test_services_reach_each_other_by_names_that_exist() -> None:
 def test_everything_is_published_on_loopback_only_and_pinned() -> None:
     named = load("compose.yaml")["volumes"]
     for name, service in load("compose.yaml")["services"].items():
-        for port in service["ports"]:
+        for port in service.get("ports", []):
             assert re.fullmatch(r"127\.0\.0\.1:(\d+):\1", port), (name, port)
         if "image" in service:
             assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
@@ -107,18 +120,61 @@ def test_the_image_has_every_package_that_is_installed() -> None:
     assert packages <= copied
 
 
-def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+def test_the_collector_has_what_its_pipelines_name() -> None:
+    found = load("collector.yaml")
+    for pipeline in found["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) == set(found[kind]), "what no pipeline names does nothing"
+    policies = found["processors"]["tail_sampling"]["policies"]
+    assert all(each["type"] in each for each in policies)
+
+
+def published() -> set[str]:
+    """Names of the metrics of a gateway with an engine."""
     metrics = Metrics(["pico"])
     metrics.set_engines({"pico": Source(stats=EngineStats())})
     serve(metrics)
-    page = metrics.render().decode()
-    published = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
-    dashboard = json.loads((DEPLOY / "grafana/dashboards/penstock.json").read_text())
-    asked = {
-        name.removesuffix("_bucket")
-        for panel in dashboard["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"penstock_\w+", target["expr"])
-    }
-    assert len(asked) > 15
-    assert asked <= published
+    return set(re.findall(r"^# TYPE (\S+)", metrics.render().decode(), re.MULTILINE))
+
+
+def asked(text: str) -> set[str]:
+    """Names of the metrics that expressions ask for."""
+    return {name.removesuffix("_bucket") for name in re.findall(r"\bpenstock_\w+", text)}
+
+
+@pytest.mark.parametrize("name", dashboards.DASHBOARDS)
+def test_the_dashboard_is_written_and_asks_for_metrics_that_exist(name: str) -> None:
+    path = DEPLOY / "grafana" / "dashboards" / f"{name}.json"
+    assert path.read_text("utf-8") == dashboards.text(name), "run python deploy/grafana/dashboards.py"
+    panels = json.loads(path.read_text("utf-8"))["panels"]
+    expressions = " ".join(target["expr"] for panel in panels for target in panel["targets"])
+    assert set() < asked(expressions) <= published()
+
+
+def test_no_other_dashboard_is_there() -> None:
+    found = {path.stem for path in (DEPLOY / "grafana" / "dashboards").glob("*.json")}
+    assert found == set(dashboards.DASHBOARDS)
+
+
+def test_alerts_ask_for_metrics_that_exist_and_say_what_to_do() -> None:
+    rules = [rule for group in load("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
+    for rule in rules:
+        assert asked(rule["expr"]) <= published() | {"penstock"}
+        assert set(rule["annotations"]) == {"summary", "remedy"}
+        assert rule["labels"]["severity"] in ("page", "warn")
+    tests = load("prometheus/alerts_test.yml")["tests"]
+    tested = {each["alertname"] for test in tests for each in test["alert_rule_test"] if each["exp_alerts"]}
+    assert tested == {rule["alert"] for rule in rules}
+
+
+@pytest.mark.parametrize(
+    "command", ["check config prometheus.yml", "check rules alerts.yml", "test rules alerts_test.yml"]
+)
+def test_promtool_accepts_what_prometheus_reads(command: str) -> None:
+    promtool = shutil.which("promtool", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    done = subprocess.run(
+        [promtool, *command.split()], cwd=DEPLOY / "prometheus", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
