@@ -58,13 +58,15 @@ class Usage:
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt's: a cache had them
+    reasoning_tokens: int = 0  # of the completion's
     # Tokens drafted from the request's `prediction`. Rejected ones are not billed: they are no part of
     # completion_tokens.
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+    cache_write_tokens: int = 0  # of the prompt's: an upstream's cache has stored them
     is_estimated: bool = False  # some of it: the upstream did not tell
+    machine_seconds: float = 0.0  # that an engine of ours has worked for it; an upstream does not tell
 
 
 def total(usages: Sequence[Usage]) -> Usage:

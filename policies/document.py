@@ -20,6 +20,7 @@ from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
 from policies.observability import ObservabilitySection
 from policies.passthrough import PassthroughPath, PassthroughRule
+from policies.prices import Price
 from policies.probes import Probe, ProbeName
 from policies.releases import Capabilities, Release
 from policies.requests import RequestsSection
@@ -35,7 +36,6 @@ CheckpointFile = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", 
 """Relative to the checkpoint's folder."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]
 Positive = Annotated[int, Meta(ge=1)]
-Usd = Annotated[float, Meta(ge=0.0)]
 ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
 """The syntax of a model's tool calls; the names are vLLM's."""
 
@@ -292,18 +292,6 @@ class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = "float32"
     num_threads: Positive | None = None
     unknown_fields: IgnoringRule = None
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Price per million tokens, shown by /v1/models and used by `penstock eval`."""
-
-    input_usd_per_million_tokens: Usd
-    output_usd_per_million_tokens: Usd
-
-    @property
-    def input_and_output_usd(self) -> float:
-        """The cost by which candidates are compared: of a million tokens each way."""
-        return self.input_usd_per_million_tokens + self.output_usd_per_million_tokens
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

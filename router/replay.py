@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from policies.choose import ChoiceCandidate, Choose
-from policies.document import ModelEntry, Policies, Price
+from policies.document import ModelEntry, Policies
 from policies.releases import Capabilities
 from policies.routing import Choice, Routing, SignalsNeeded
 from policies.variables import MAPS, VARIABLES
@@ -172,7 +172,7 @@ class _Deciding:
         )
         entry = self._policies.models.get(model)
         if entry is not None and entry.price is not None:
-            share.cost_usd += part * _cost_usd(entry.price, record)
+            share.cost_usd += part * entry.price.tokens_usd(record.input_tokens, record.output_tokens)
         if model in self._qualities:
             share.quality += part * self._quality(model, record.gain)
             share.num_predicted += part
@@ -229,8 +229,3 @@ def _total(shares: Mapping[str, Share]) -> Share:
         for name in Share.__slots__:
             setattr(found, name, getattr(found, name) + getattr(share, name))
     return found
-
-
-def _cost_usd(price: Price, record: Record) -> float:
-    spent = record.input_tokens * price.input_usd_per_million_tokens
-    return (spent + record.output_tokens * price.output_usd_per_million_tokens) / 1e6

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
 from gateway.accounting.reservations import Reservations
 from gateway.answer import Usage
-from policies.document import Price
+from policies.prices import Price
 
 
 class Ledger:
@@ -71,9 +71,17 @@ class Ledger:
         return self.counters.recent(f"{name}:{tenant}", MINUTE_S)
 
 
-def cost_usd(price: Price | None, usage: Usage) -> float:
-    """The cost of one model call; 0.0 for a model without a price."""
-    if price is None:
+def cost_usd(price: Price | None, usage: Usage, *, is_batch: bool = False) -> float:
+    """The cost of one model call, or of one for a batch; 0.0 for a model without a price, and for no call."""
+    if price is None or not usage.prompt_tokens + usage.completion_tokens:
         return 0.0
-    spent = usage.prompt_tokens * price.input_usd_per_million_tokens
-    return (spent + usage.completion_tokens * price.output_usd_per_million_tokens) / 1e6
+    usd = price.tokens_usd(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        cached=usage.cached_tokens,
+        written=usage.cache_write_tokens,
+        reasoning=usage.reasoning_tokens,
+    )
+    if is_batch:
+        usd *= price.batch_factor
+    return usd + price.request_usd + usage.machine_seconds * price.machine_second_usd

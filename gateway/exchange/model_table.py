@@ -17,7 +17,7 @@ from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
-from policies.document import Price
+from policies.prices import Price
 from policies.releases import Capabilities
 
 Kind = Literal["engine", "upstream", "encoder"]

@@ -10,7 +10,7 @@ from gateway.auth import KeyRing
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.exchange.shape import encode
 from gateway.web.http_call import HttpCall
-from policies.document import Price
+from policies.prices import Price
 
 ANTHROPIC_HEADER = "anthropic-version"
 """Sent by Anthropic's clients only, which read other members of an entry."""
