@@ -33,7 +33,8 @@ TIME_LIMITS = ("upstream_first_token_timeout", "upstream_idle_timeout", "upstrea
 _FINAL_CODES = frozenset(
     {
         "content_filter", "content_policy_violation", "context_length_exceeded", "insufficient_quota",
-        "request_too_large", "upstream_authentication_error", "upstream_redirect", "upstream_wrong_count",
+        "request_too_large", "upstream_answer_too_long", "upstream_authentication_error", "upstream_redirect",
+        "upstream_wrong_count",
         *TIME_LIMITS,
     }
 )  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -88,6 +89,8 @@ class _Piece(msgspec.Struct, gc=False):
     results: list[_Item] | None = None  # of ranked documents
 
 
+_FLOAT = re.compile(rb"(:\s*[0-9]{1,9})\.0+(?=\s*[,}])")
+"""A whole number that is written as a float."""
 _DECODER = msgspec.json.Decoder(_Piece)
 _USAGE_DECODER = msgspec.json.Decoder(_Usage)
 _MESSAGE_DECODER = msgspec.json.Decoder(_Delta)
@@ -249,7 +252,10 @@ class AnswerReader:
 
     def _read_usage(self, raw: msgspec.Raw) -> None:
         try:
-            found = _USAGE_DECODER.decode(raw)
+            try:
+                found = _USAGE_DECODER.decode(raw)
+            except msgspec.ValidationError:
+                found = _USAGE_DECODER.decode(_FLOAT.sub(rb"\1", bytes(raw)))
         except _JSON_ERRORS:
             if not self._has_bad_usage:  # once per answer: it may be in every chunk
                 self._has_bad_usage = True

@@ -59,10 +59,12 @@ class ChatReader(ABC):
 
     def take_whole(self, body: bytes) -> None:
         """Read an answer that is not streamed, and complete its usage. Raises ApiError."""
-        self.read_whole(body)
-        if not self.usage.completion_tokens:
-            self.tally.num_characters += sum(map(length_of, self.deltas))
-        self.settle(is_complete=True)
+        try:
+            self.read_whole(body)
+        finally:  # an answer that cannot be used was made all the same
+            if not self.usage.completion_tokens:
+                self.tally.num_characters += sum(map(length_of, self.deltas))
+            self.settle(is_complete=bool(self.deltas or self.usage.completion_tokens))
 
     def settle(self, *, is_complete: bool) -> None:
         """The answer has ended: estimate the usage that it lacks."""
@@ -103,7 +105,7 @@ class BlockReader(ChatReader):
 
     def _begin_call(self, index: int, call_id: str, name: str) -> None:
         if len(self._calls) >= MAX_TOOL_CALLS:
-            raise self.invalid(f"it has more than {MAX_TOOL_CALLS} tool calls")
+            raise upstream_errors.too_long(self._model, f"it has more than {MAX_TOOL_CALLS} tool calls")
         call = ToolCallDelta(len(self._calls), "", call_id, name)
         self._calls[index] = call.index
         self.deltas.append(Delta(0, tool_calls=[call]))

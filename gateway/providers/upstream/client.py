@@ -84,7 +84,10 @@ class UpstreamClient:
             waiting_for = "first token" if is_stream or limit_s == first_s else "total"
             raise upstream_errors.of_transport(error, self.name, waiting_for) from error
         if reply.status != 200:
-            found = await self.read_all(reply, upstream_errors.MAX_ERROR_BYTES)
+            try:
+                found = await reply.read_all(self.upstream.idle_timeout_s, upstream_errors.MAX_ERROR_BYTES)
+            except upstream_errors.TRANSPORT_ERRORS:  # the status says enough
+                found = b""
             raise upstream_errors.of_status(reply.status, reply.headers, found, self.name, self.redactor)
         return reply, limit_s - (time.monotonic() - started_s)
 

@@ -22,6 +22,10 @@ class DecompressionError(Exception):
     """The body cannot be decompressed, or must not be. The message repeats nothing of the upstream's."""
 
 
+class RatioExceeded(DecompressionError):
+    """The body holds more than its size allows."""
+
+
 class Decompressor:
     """One gzip or zlib body: `feed` compressed bytes, `take` until it returns b"", `close` at the end."""
 
@@ -66,4 +70,4 @@ class Decompressor:
     def _count(self, size_bytes: int) -> None:
         self._out_bytes += size_bytes
         if self._out_bytes > max(FREE_BYTES, MAX_RATIO * self._in_bytes):
-            raise DecompressionError(f"the upstream's answer is compressed more than {MAX_RATIO} times")
+            raise RatioExceeded(f"the upstream's answer is compressed more than {MAX_RATIO} times")

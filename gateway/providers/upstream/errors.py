@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.errors import ApiError, RateLimited, TimedOut, UpstreamFailed
 from gateway.providers.upstream.redaction import Redactor
-from gateway.providers.upstream.sse import EventTooLong
 from gateway.providers.upstream.transport import (
+    AnswerTooLong,
     ConnectFailed,
     ConnectTimedOut,
     ReplyTimedOut,
@@ -28,15 +28,17 @@ MAX_NAME_CHARACTERS = 200
 _KEPT_STATUSES = {400, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504}
 """Statuses passed on as they are when the upstream explains them in OpenAI's error shape."""
 
-_DELAY = re.compile(r"([0-9]{1,6})(\.[0-9]{1,9})?s")
-_RETRY_AFTER = re.compile(r"[0-9]{1,6}|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT")
+_DELAY = re.compile(r"0*([0-9]+)(\.[0-9]+)?s")
+_RETRY_AFTER = re.compile(r"0*([0-9]+)|[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} ([0-9]{4,}) [0-9:]{8} GMT")
 """Seconds, or an HTTP date. Nothing else is passed on."""
+MAX_RETRY_AFTER = "999999"
+"""Seconds that stand for all longer waits."""
 
 REQUEST_ID_HEADERS = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id")
 """Headers of Anthropic, OpenAI and Google, AWS, Azure."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
-TRANSPORT_ERRORS = (TransportError, EventTooLong)
+TRANSPORT_ERRORS = (TransportError,)
 """Everything that a transport and the event reader raise."""
 
 
@@ -65,8 +67,8 @@ def of_transport(error: Exception, model: str, waiting_for: str) -> ApiError:
     if isinstance(error, ReplyTimedOut):
         code = f"upstream_{waiting_for.replace(' ', '_')}_timeout"
         return TimedOut(f"{name} sent nothing within its {waiting_for} time limit.", code=code)
-    if isinstance(error, EventTooLong):
-        return UpstreamFailed(f"{name} sent an event that is too long.", code="upstream_invalid_response")
+    if isinstance(error, AnswerTooLong):
+        return too_long(model, f"it is too long: {error}")
     return UpstreamFailed(f"{name} failed: {error}.", code="upstream_connection_broken")
 
 
@@ -84,8 +86,7 @@ def _of_status(
 ) -> ApiError:
     logger.warning("upstream of model %r answered %d", model, status)
     name = f"The upstream of model {model!r}"
-    retry_after = headers.get("retry-after", "").strip()
-    kept = {"retry-after": retry_after} if _RETRY_AFTER.fullmatch(retry_after) else {}
+    kept = _retry_after(headers.get("retry-after", "").strip())
     request_id = next((headers[name] for name in REQUEST_ID_HEADERS if headers.get(name)), "")
     if _REQUEST_ID.fullmatch(request_id) and redactor.clean(request_id, len(request_id)) == request_id:
         kept["x-upstream-request-id"] = request_id
@@ -142,15 +143,26 @@ def of_error_body(body: bytes, redactor: Redactor, status: int) -> ApiError | No
         code=name(found.status) or name(str(found.code) if is_number else found.code),
         param=name(found.param),
         status=status,
-        headers=_retry_after(found.details) if status in (429, 503) else None,
+        headers=_retry_delay(found.details) if status in (429, 503) else None,
     )
 
 
-def _retry_after(details: list[dict[str, Any]]) -> dict[str, str]:
+def _retry_after(value: str) -> dict[str, str]:
+    """The header to pass on, within bounds; none for a value of another form."""
+    found = _RETRY_AFTER.fullmatch(value)
+    if found is None:
+        return {}
+    seconds, year = found[1] or "", found[2] or ""
+    is_long = len(seconds) > len(MAX_RETRY_AFTER) or len(year) > 4
+    return {"retry-after": MAX_RETRY_AFTER if is_long else seconds or value}
+
+
+def _retry_delay(details: list[dict[str, Any]]) -> dict[str, str]:
     """The header for Google's `RetryInfo`, whose delay is like "7s" or "0.5s"."""
     for detail in details:
         if found := _DELAY.fullmatch(str(detail.get("retryDelay", ""))):
-            return {"retry-after": str(int(found[1]) + bool(found[2]))}
+            is_long = len(found[1]) >= len(MAX_RETRY_AFTER)
+            return {"retry-after": MAX_RETRY_AFTER if is_long else str(int(found[1]) + bool(found[2]))}
     return {}
 
 
@@ -158,6 +170,13 @@ def wrong_count(model: str, what: str) -> UpstreamFailed:
     """The error for a sound answer with more or fewer choices or vectors than were asked for."""
     error = invalid(model, f"{what}; ask for each in a request of its own")
     error.code = "upstream_wrong_count"
+    return error
+
+
+def too_long(model: str, what: str) -> UpstreamFailed:
+    """The error for an answer of which more was sent than is taken, as of the next one."""
+    error = invalid(model, what)
+    error.code = "upstream_answer_too_long"
     return error
 
 

@@ -19,7 +19,8 @@ import msgspec
 from gateway.answer import Delta, FinishReason, Generated, Relayed, TokenInfo, ToolCallDelta, close_source
 from gateway.errors import UpstreamFailed
 from gateway.providers.upstream.answer_stream import DONE
-from gateway.providers.upstream.sse import EventReader, EventTooLong
+from gateway.providers.upstream.sse import EventReader
+from gateway.providers.upstream.transport import AnswerTooLong
 
 CUSTOM_HEAD, CUSTOM_TAIL = '{"input":"', '"}'
 """Around the input of a custom tool's call, which the deltas show as a function's."""
@@ -139,8 +140,8 @@ class RelayedDeltas(AsyncIterator[Delta]):
         data = await anext(self._body, b"")
         try:
             events = self._events.feed(data) if data else self._events.close()
-        except EventTooLong:
-            raise _invalid("one of its events is too long") from None
+        except AnswerTooLong as error:
+            raise _invalid(str(error)) from None
         for event in events:
             if event.strip() == DONE:
                 data = b""

@@ -5,16 +5,14 @@ Lines end with LF, CRLF or CR; comments, `id:`, `retry:` are dropped; the space 
 
 from __future__ import annotations
 
+from gateway.providers.upstream.transport import AnswerTooLong
+
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Longer events are refused, which bounds memory."""
 _LINE_BYTES = 64
 """What a line costs in memory beyond its bytes."""
 
 _BOM = b"\xef\xbb\xbf"
-
-
-class EventTooLong(Exception):
-    """One event exceeds MAX_EVENT_BYTES."""
 
 
 class EventReader:
@@ -30,7 +28,7 @@ class EventReader:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that this chunk completes. Raises EventTooLong."""
+        """The data of the events that this chunk completes. Raises AnswerTooLong."""
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk[0] == 0x0A:
@@ -47,7 +45,7 @@ class EventReader:
             self._line(line, events)
         self._pending += rest
         if len(self._pending) + self._data_bytes > MAX_EVENT_BYTES:
-            raise EventTooLong
+            raise AnswerTooLong(f"one of its events is longer than {MAX_EVENT_BYTES} bytes")
         return events
 
     def close(self) -> list[bytes]:

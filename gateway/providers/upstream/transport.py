@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.providers.upstream.decompression import DecompressionError, Decompressor
+from gateway.providers.upstream.decompression import DecompressionError, Decompressor, RatioExceeded
 
 MAX_READ_BYTES = 64 * 1024
 """Bytes per read: bounds the time for which the reader's work on them blocks the event loop."""
@@ -50,6 +50,10 @@ class ConnectTimedOut(TransportError):
 
 class ConnectionBroken(TransportError):
     """The connection ended, or violated HTTP, before the response was complete."""
+
+
+class AnswerTooLong(ConnectionBroken):
+    """The answer, or a part of it, is longer than is taken; so would be the next one."""
 
 
 class ReplyTimedOut(TransportError):
@@ -108,7 +112,8 @@ class Reply(ABC):
                     return b""
                 self._decompressor.feed(data)
         except DecompressionError as error:
-            raise ConnectionBroken(str(error)) from error
+            kind = AnswerTooLong if isinstance(error, RatioExceeded) else ConnectionBroken
+            raise kind(str(error)) from error
 
     def _cut(self, data: bytes) -> bytes:
         """The first MAX_READ_BYTES; the rest is for the next read."""
@@ -126,7 +131,7 @@ class Reply(ABC):
     async def read_all(self, timeout_s: float, max_bytes: int) -> bytes:
         """The whole body; `timeout_s` holds per read.
 
-        Raises ConnectionBroken when it is longer than `max_bytes`, else as `read`.
+        Raises AnswerTooLong when it is longer than `max_bytes`, else as `read`.
         """
         parts: list[bytes] = []
         size = 0
@@ -134,7 +139,7 @@ class Reply(ABC):
             while data := await self.read(timeout_s):
                 size += len(data)
                 if size > max_bytes:
-                    raise ConnectionBroken(f"the upstream's answer is longer than {max_bytes} bytes")
+                    raise AnswerTooLong(f"the answer is longer than {max_bytes} bytes")
                 parts.append(data)
         except BaseException:
             self.close()

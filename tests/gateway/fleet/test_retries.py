@@ -10,6 +10,7 @@ from gateway.errors import ApiError, InvalidRequest, TimedOut, UpstreamFailed
 from gateway.fleet.retries import backoff_s, cause_of, retry_after_s
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.redaction import Redactor
+from gateway.providers.upstream.transport import AnswerTooLong
 
 
 def answered(status: int, body: bytes = b"", **headers: str) -> ApiError:
@@ -40,6 +41,7 @@ def test_statuses_that_pass(body: bytes) -> None:
         (TimedOut("x", code="upstream_first_token_timeout"), None),
         (UpstreamFailed("x", code="upstream_redirect"), None),
         (UpstreamFailed("x", code="upstream_wrong_count"), None),
+        (upstream_errors.of_transport(AnswerTooLong("x"), "m", "idle"), None),
         (answered(429, b'{"error": {"message": "x", "code": "insufficient_quota"}}'), None),
         (InvalidRequest("x"), None),
         (InvalidRequest("x", status=502), None),

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.answer import Delta, FinishReason, ToolCallDelta
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, UpstreamFailed
+from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS, MAX_USAGE_TOKENS
 from gateway.providers.upstream.chat_reader import JSON_ERRORS, ChatReader
 from gateway.providers.upstream.errors import MAX_NAME_CHARACTERS
@@ -91,6 +92,7 @@ class CandidateReader(ChatReader):
         super().__init__(model, redactor)
         self._num_calls = [0] * num_choices
         self._ends: dict[int, Delta] = {}
+        self._seen: set[int] = set()  # candidates that have begun
 
     def read_whole(self, body: bytes) -> None:
         """Read an answer that is not streamed. Raises ApiError."""
@@ -115,6 +117,9 @@ class CandidateReader(ChatReader):
     def check_complete(self) -> None:
         """At the end: each choice has its finish reason. Raises ApiError."""
         if len(self._ends) < len(self._num_calls):
+            if self._ends and self._ends.keys() == self._seen:  # what it began, it has ended
+                self.settle(is_complete=True)
+                raise self._wrong_count(f"{len(self._seen)} of {len(self._num_calls)} candidates")
             raise self.invalid("it ended before it was complete")
         self.deltas += self._ends.values()
 
@@ -126,10 +131,14 @@ class CandidateReader(ChatReader):
             code="content_filter",
         )
 
+    def _wrong_count(self, what: str) -> UpstreamFailed:
+        return upstream_errors.wrong_count(self._model, f"it has {what}")
+
     def _candidate(self, candidate: _Candidate) -> None:
         index = candidate.index
         if index >= len(self._num_calls):
-            raise self.invalid(f"it has a candidate of index {index}, of {len(self._num_calls)}")
+            raise self._wrong_count(f"a candidate of index {index}, of {len(self._num_calls)}")
+        self._seen.add(index)
         for part in candidate.content.parts if candidate.content is not None else ():
             self._part(index, part)
         reason = candidate.finish_reason
@@ -155,7 +164,7 @@ class CandidateReader(ChatReader):
         """A call comes whole. Its signature is needed with its result; those of texts are optional."""
         number = self._num_calls[index]
         if number >= MAX_TOOL_CALLS:
-            raise self.invalid(f"it has more than {MAX_TOOL_CALLS} tool calls")
+            raise upstream_errors.too_long(self._model, f"it has more than {MAX_TOOL_CALLS} tool calls")
         self._num_calls[index] += 1
         arguments = bytes(call.args).decode()
         piece = ToolCallDelta(number, arguments, call.id or f"call_{secrets.token_hex(12)}", call.name)
@@ -165,11 +174,13 @@ class CandidateReader(ChatReader):
         self.deltas.append(delta)
 
     def _read_usage(self, found: _Usage) -> None:
-        """Counts are cumulative."""
+        """Counts are cumulative; what is known stays where a later event does not tell it."""
         usage = self.usage
-        usage.prompt_tokens = found.prompt_token_count + found.tool_use_prompt_token_count
-        usage.cached_tokens = found.cached_content_token_count
-        usage.completion_tokens = found.candidates_token_count + found.thoughts_token_count
-        if usage.completion_tokens and len(self._ends) == len(self._num_calls):
+        prompt_tokens = found.prompt_token_count + found.tool_use_prompt_token_count
+        completion_tokens = found.candidates_token_count + found.thoughts_token_count
+        usage.prompt_tokens = prompt_tokens or usage.prompt_tokens
+        usage.cached_tokens = found.cached_content_token_count or usage.cached_tokens
+        usage.completion_tokens = completion_tokens or usage.completion_tokens
+        if completion_tokens and len(self._ends) == len(self._num_calls):
             self._has_told = True  # before the end, the same number again may lag behind the text
-        usage.reasoning_tokens = found.thoughts_token_count
+        usage.reasoning_tokens = found.thoughts_token_count or usage.reasoning_tokens

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.answer import Usage
 from gateway.errors import ApiError
+from gateway.fleet.retries import cause_of
 from gateway.providers.base import ModelCall
 from gateway.requests.parse import typed
 from gateway.requests.types import CompletionRequest, EmbeddingRequest
@@ -359,6 +360,12 @@ async def test_endless_line_or_event_is_refused(unit: bytes) -> None:
     assert beat.longest_turn_s < 0.5
 
 
+async def test_an_event_that_is_too_long_is_not_asked_for_again() -> None:
+    async with serving(flood(b"data: x")) as server:
+        error = await asyncio.wait_for(failure(server, call(stream=True)), 20)
+    assert (error.code, cause_of(error)) == ("upstream_answer_too_long", None)
+
+
 BOMBS = {**FLOODS, "data lines": b"data:\n", "events": b'data: {"choices":[]}\n\n'}
 
 
@@ -368,6 +375,7 @@ async def test_compressed_flood_does_not_stop_the_loop(unit: bytes) -> None:
     bomb = always(response(packed, kind="text/event-stream", content_encoding="gzip"))
     async with serving(bomb) as server, heartbeat() as beat:
         answer = await provider(server).chat(call(stream=True))
-        with pytest.raises(ApiError):
+        with pytest.raises(ApiError) as caught:
             await asyncio.wait_for(collect(answer), 20)
+    assert cause_of(caught.value) is None
     assert beat.longest_turn_s < 0.5

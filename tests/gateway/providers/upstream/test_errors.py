@@ -11,6 +11,7 @@ import pytest
 
 from gateway.errors import ApiError, error_body
 from gateway.providers.upstream import errors as upstream_errors
+from gateway.providers.upstream.errors import MAX_ERROR_BYTES, MAX_RETRY_AFTER
 from gateway.providers.upstream.redaction import Redactor
 from tests.gateway.providers.upstream.provider_calls import (
     KEY,
@@ -107,6 +108,19 @@ async def test_deep_error_is_the_upstreams_failure() -> None:
         assert (await failure(server)).status == 502
 
 
+async def test_a_long_error_keeps_its_status() -> None:
+    async with serving(always(response(b"x" * (2 * MAX_ERROR_BYTES), 503, retry_after="7"))) as server:
+        found = await failure(server)
+    assert (found.status, found.upstream_status, found.headers) == (503, 503, {"retry-after": "7"})
+
+
+@pytest.mark.parametrize("delay", ["7s", "6.5s", "1000000s", "9" * 5000 + "s"])
+def test_a_delay_of_google_has_a_bound(delay: str) -> None:
+    body = json.dumps({"error": {"message": "m", "details": [{"retryDelay": delay}]}}).encode()
+    found = upstream_errors.of_status(429, {}, body, "m", Redactor())
+    assert found.headers == {"retry-after": MAX_RETRY_AFTER if len(delay) > 6 else "7"}
+
+
 @pytest.mark.parametrize(
     ("value", "passed"),
     [
@@ -115,8 +129,11 @@ async def test_deep_error_is_the_upstreams_failure() -> None:
         ("Wed, 21 Oct 2037 07:28:00 GMT", "Wed, 21 Oct 2037 07:28:00 GMT"),
         ("-1", None),
         ("1.5", None),
-        ("9" * 5000, None),
-        ("10000000", None),
+        ("9" * 5000, MAX_RETRY_AFTER),
+        ("10000000", MAX_RETRY_AFTER),
+        ("0" * 99 + "7", "7"),
+        ("0", "0"),
+        ("Wed, 21 Oct 20370 07:28:00 GMT", MAX_RETRY_AFTER),
         ("soon", None),
         (f"Wed, 21 Oct 2037 07:28:00 GMT {KEY}", None),
         ("7\r\nretry-after: 8", None),

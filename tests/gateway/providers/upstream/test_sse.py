@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.providers.upstream import sse
-from gateway.providers.upstream.sse import EventReader, EventTooLong
+from gateway.providers.upstream.sse import EventReader
+from gateway.providers.upstream.transport import AnswerTooLong
 
 CASES = {
     "plain": (b"data: a\n\ndata: b\n\n", [b"a", b"b"]),
@@ -62,6 +63,6 @@ def test_random_bytes_do_not_depend_on_cuts(pieces: list[bytes]) -> None:
 def test_event_without_end_is_refused(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
     reader = EventReader()
-    with pytest.raises(EventTooLong):
+    with pytest.raises(AnswerTooLong):
         for _ in range(50):
             reader.feed(line)

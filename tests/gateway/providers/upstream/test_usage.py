@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -197,6 +198,15 @@ async def test_a_bad_usage_is_hidden_and_estimated(bad: object) -> None:
     odd = event(json.dumps({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": bad}}).encode())
     received, usage, _ = await streamed(TEXT, END_CHUNK, odd, DONE)
     assert received == TEXT + END_CHUNK + DONE and usage == estimated(2)
+
+
+async def test_whole_numbers_may_be_written_as_floats() -> None:
+    told = json.dumps(USAGE)
+    floats = re.sub(r"(\d+)", r"\1.0", told)
+    assert floats != told
+    odd = event(b'{"choices": [], "usage": %s}' % floats.encode())
+    received, usage, _ = await streamed(TEXT, END_CHUNK, odd, DONE)
+    assert received == TEXT + END_CHUNK + DONE and usage == TOLD
 
 
 # Estimated

@@ -8,6 +8,8 @@ import pytest
 
 from gateway.answer import Delta
 from gateway.errors import ApiError
+from gateway.fleet.retries import cause_of
+from gateway.providers.upstream.answer_reader import MAX_TOOL_CALLS
 from gateway.providers.upstream.gemini.reader import CandidateReader
 from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.sse import EventReader
@@ -77,8 +79,31 @@ def test_candidates_are_choices() -> None:
     raw = event([{"text": "a"}], finishReason="STOP") + event([{"text": "b"}], finishReason="STOP", index=1)
     found = read(raw, num_choices=2)[1]
     assert [(delta.index, delta.text) for delta in found if delta.text] == [(0, "a"), (1, "b")]
-    with pytest.raises(ApiError, match="index 1, of 1"):
+    with pytest.raises(ApiError, match="index 1, of 1") as found_more:
         read(raw)
+    with pytest.raises(ApiError, match="2 of 3 candidates") as found_less:
+        read(raw, num_choices=3)
+    assert found_more.value.code == found_less.value.code == "upstream_wrong_count"
+
+
+def test_an_answer_with_too_few_candidates_is_charged() -> None:
+    reader = CandidateReader("here", Redactor(), 2)
+    with pytest.raises(ApiError, match="1 of 2 candidates"):
+        reader.take_whole(json.dumps(ANSWER).encode())
+    assert reader.tally.lost(ApiError("x"), has_begun=True) == [reader.usage]
+    assert counts(reader) == (22, 16, 9, 3)
+
+
+def test_counts_stay_where_a_later_event_does_not_tell_them() -> None:
+    reader, _ = read(EVENTS + b'data: {"usageMetadata": {"candidatesTokenCount": 9}}\n\n')
+    assert counts(reader) == (22, 16, 9, 3)
+
+
+def test_too_many_calls_are_not_asked_for_again() -> None:
+    part = {"functionCall": {"name": "now"}}
+    with pytest.raises(ApiError, match="tool calls") as caught:
+        read(event([part] * (MAX_TOOL_CALLS + 1), finishReason="STOP"))
+    assert cause_of(caught.value) is None
 
 
 @pytest.mark.parametrize(
