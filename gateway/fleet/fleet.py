@@ -99,6 +99,9 @@ class Fleet:
                 answer = await _call(target, ask)
             except ApiError as error:
                 target, wait_s = self._after(error, target, attempts)
+            except asyncio.CancelledError:  # nothing has come in time: the next turn may go elsewhere
+                self._stays.remember(patience.conversation, "")
+                raise
             else:
                 self._stays.remember(patience.conversation, target.place)
                 return answer

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 
 DECAY_S = 10.0
+FAILED_DECAY_S = 2.0
+"""A failure is forgotten sooner: what works again is measured again."""
 FAILED_FACTOR = 2.0
 MIN_FAILED_S = 1.0
 """A failure counts as at least this slow: one that is refused at once must not look fast."""
@@ -18,21 +20,28 @@ class PeakLatency:
         self._clock = clock
         self._value_s = 0.0
         self._at_s = 0.0
+        self._decay_s = DECAY_S
         self.is_measured = False
 
     def value_s(self) -> float:
         """The latency of now; 0.0 before the first measure."""
-        return self._value_s * math.exp((self._at_s - self._clock()) / DECAY_S)
+        return self._value_s * math.exp((self._at_s - self._clock()) / self._decay_s)
 
     def answered(self, took_s: float) -> None:
         """An answer began after this time."""
         before_s, kept = self._value_s, math.exp((self._at_s - self._clock()) / DECAY_S)
-        is_peak = not self.is_measured or took_s > before_s * kept
+        is_first = not self.is_measured or self._decay_s != DECAY_S  # also the first one after failures
+        is_peak = is_first or took_s > before_s * kept
         self._set(took_s if is_peak else before_s * kept + took_s * (1.0 - kept))
 
     def failed(self, took_s: float) -> None:
         """A call failed after this time."""
-        self._set(max(MIN_FAILED_S, took_s, FAILED_FACTOR * self.value_s()))
+        self._set(max(MIN_FAILED_S, took_s, FAILED_FACTOR * self.value_s()), FAILED_DECAY_S)
 
-    def _set(self, value_s: float) -> None:
-        self._value_s, self._at_s, self.is_measured = value_s, self._clock(), True
+    def waited(self, took_s: float) -> None:
+        """Nothing came for this long, and nothing waits any more."""
+        if took_s > (self.value_s() if self.is_measured else MIN_FAILED_S):
+            self._set(took_s)
+
+    def _set(self, value_s: float, decay_s: float = DECAY_S) -> None:
+        self._value_s, self._at_s, self._decay_s, self.is_measured = value_s, self._clock(), decay_s, True

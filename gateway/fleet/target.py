@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from gateway.answer import Answer, Generated, Relayed
-from gateway.errors import ApiError
+from gateway.errors import ApiError, TimedOut
 from gateway.fleet.health import Health, trouble_of
 from gateway.fleet.latency import PeakLatency
 from gateway.providers.base import Provider
@@ -15,6 +15,9 @@ from gateway.providers.base import Provider
 T = TypeVar("T")
 MIN_LATENCY_S = 0.001
 """Below it targets are equal, and only what they have to do counts."""
+
+LONG_WAIT_S = 30.0
+"""A call that is left after so long without any content counts as one that failed."""
 
 
 class Target:
@@ -62,7 +65,7 @@ class Target:
 class TargetCall:
     """One call: tells the target how it went, once."""
 
-    __slots__ = ("_began_s", "_is_open", "_is_probe", "_num_pauses", "_target")
+    __slots__ = ("_began_s", "_has_begun", "_is_open", "_is_probe", "_num_pauses", "_target")
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -70,10 +73,12 @@ class TargetCall:
         self._num_pauses = target.health.num_pauses
         self._began_s = target.clock()
         self._is_open = True
+        self._has_begun = False  # the answer
         target.num_running += 1
 
     def follow(self, answer: Answer) -> Answer:
         """The answer, of which the first content is there; the call ends with it."""
+        self._has_begun = True
         self._target.health.answered(self._num_pauses)
         self._target.latency.answered(self._took_s())
         if isinstance(answer, Generated):
@@ -104,7 +109,14 @@ class TargetCall:
 
     def abandon(self) -> None:
         """The client has left, or nothing waits for the answer any more."""
-        if self._close() and self._is_probe:
+        if not self._close():
+            return
+        took_s = self._took_s()
+        if not self._has_begun:
+            self._target.latency.waited(took_s)
+        if not self._has_begun and took_s >= LONG_WAIT_S:
+            self._target.health.failed("failing", TimedOut("left"), is_probe=self._is_probe)
+        elif self._is_probe:
             self._target.health.abandoned()
 
     def _took_s(self) -> float:

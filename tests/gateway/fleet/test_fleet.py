@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -106,6 +107,7 @@ class Places:
         self.down: dict[int, ApiError] = {}
         self.asked: list[int] = []
         self.slept: list[float] = []
+        self.hanging: int | None = None
         self.begun: set[bytes] = set()
         timing = Timing(self.sleep, lambda: 1_700_000_000.0, lambda: 0.0)
         self.fleet = Fleet(self.targets, RetryBudget(lambda: 0.0), timing)
@@ -116,6 +118,8 @@ class Places:
     async def ask(self, provider: Provider) -> Answer:
         number = next(at for at, each in enumerate(self.providers) if each is provider)
         self.asked.append(number)
+        if number == self.hanging:
+            await asyncio.Event().wait()
         if number in self.down:
             raise self.down[number]
         return Embedded([], Usage())
@@ -174,6 +178,16 @@ async def test_a_conversation_stays_with_its_target_while_that_is_healthy() -> N
     places.down[0] = Unavailable("x")
     assert await places.answer(b"first") == [0, 1]
     del places.down[0]
+    assert await places.answer(b"first") == [1]
+
+
+async def test_a_conversation_leaves_a_target_that_hangs() -> None:
+    places = Places()
+    assert await places.answer(b"first") == [0]
+    places.hanging = 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await places.answer(b"first")
     assert await places.answer(b"first") == [1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.answer import Delta, Embedded, Generated, Relayed, Usage, close_answer
 from gateway.errors import ApiError, Unavailable
 from gateway.fleet.health import MAX_FAILURES_IN_ROW, Health
-from gateway.fleet.target import Target
+from gateway.fleet.target import LONG_WAIT_S, Target
 from gateway.providers.fake import FakeProvider
 from tests.gateway.fleet.clock import Clock
 
@@ -32,7 +32,8 @@ class Deltas(AsyncIterator[Delta]):
 
 
 def target(clock: Clock | None = None) -> Target:
-    return Target(FakeProvider(), Health("m", clock or Clock()))
+    clock = clock or Clock()
+    return Target(FakeProvider(), Health("m", clock), clock=clock)
 
 
 def stream(*, breaks_off: bool = False) -> Generated:
@@ -78,6 +79,32 @@ async def test_a_probe_that_is_left_lets_another_one_follow() -> None:
     probe.abandon()
     probe.abandon()
     assert found.health.trouble is None
+
+
+async def test_a_target_that_hangs_looks_slow_though_clients_leave_first() -> None:
+    clock = Clock()
+    found = target(clock)
+    found.begin().follow(Embedded([], Usage()))
+    answered = found.begin()
+    answered.follow(stream())
+    hanging = found.begin()
+    clock.now_s = 9.0
+    answered.abandon()
+    assert found.latency.value_s() == 0.0
+    hanging.abandon()
+    assert found.latency.value_s() == 9.0 and found.health.trouble is None
+
+
+async def test_long_waits_without_content_put_a_target_out() -> None:
+    clock = Clock()
+    found = target(clock)
+    for _ in range(MAX_FAILURES_IN_ROW):
+        calls = [found.begin(), found.begin()]
+        calls[0].follow(stream())
+        clock.now_s += LONG_WAIT_S
+        calls[1].abandon()
+        calls[0].abandon()
+    assert found.health.trouble == "failing"
 
 
 async def test_closing_closes_the_source() -> None:
