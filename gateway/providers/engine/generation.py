@@ -84,6 +84,7 @@ class Generation:
                 async for delta in deltas:
                     yield delta
         except EngineError as error:
+            self._refuse()
             raise to_api_error(error) from None
         finally:
             for stream in streams:
@@ -124,6 +125,11 @@ class Generation:
                 offset += len(detokenizer.push((token_id,)))
             delta.tokens = records + delta.tokens
 
+    def _refuse(self) -> None:
+        """Where nothing was computed, the prompt is not charged."""
+        if not self._usage.completion_tokens:
+            self._usage.prompt_tokens = 0
+
     def _failure(self, job: SequenceJob, output: StepOutput) -> ApiError:
         if output.error_param == "model":
             return self._model.not_loaded()
@@ -131,6 +137,7 @@ class Generation:
             error, grammar = InvalidRequest(output.error, param=output.error_param), job.request.grammar
             return job.tools.explained(error, grammar) if job.tools and grammar else error
         if output.retry_after_s:
+            self._refuse()
             return Unavailable(output.error, headers=retry_after(output.retry_after_s))
         if output.finish_reason == "abort":
             return Unavailable(

@@ -390,6 +390,24 @@ async def test_an_engine_error_that_may_pass_is_a_503(
     assert response.json()["error"]["message"] == "Not now."
 
 
+@pytest.mark.parametrize("is_queue_full", [True, False])
+async def test_a_request_that_an_engine_has_no_room_for_costs_nothing(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, *, is_queue_full: bool
+) -> None:
+    async def fails(request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id="", finish_reason="error", error="Not now.", retry_after_s=2.0)
+
+    engine.script = fails
+    if is_queue_full:
+        engine.rejection = Rejected("", "queue_full", "It is full.", 1.0)
+    response = await engine_http.post(CHAT, json=chat())
+    assert response.status_code == (429 if is_queue_full else 503)
+    assert "penstock_tokens_total{" not in (await engine_http.get("/metrics")).text
+    engine.rejection, engine.script = None, says([5, 6])
+    assert (await engine_http.post(CHAT, json=chat())).status_code == 200
+    assert "penstock_tokens_total{" in (await engine_http.get("/metrics")).text
+
+
 @pytest.mark.parametrize("n", [1, 4])
 async def test_a_disconnect_cancels_every_choice(
     make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer, n: int
