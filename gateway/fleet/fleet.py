@@ -88,6 +88,11 @@ class Fleet:
         found = self.troubles
         return None if None in found else found[0]
 
+    @property
+    def is_full(self) -> bool:
+        """Whether each target that may be asked has as many calls as it may have."""
+        return all(target.is_full for target in healthy(self._targets))
+
     async def ask(self, ask: AskProvider, patience: Patience) -> Answer:
         """The answer, of which at most its beginning has arrived. Raises the ApiError of the last call."""
         self._budget.count_call()
@@ -149,14 +154,19 @@ class Fleet:
         )
 
 
+def full() -> RateLimited:
+    """The error for a call that no target has room for."""
+    return RateLimited(
+        "As many requests run as `max_concurrent` allows. Try again.",
+        code="upstream_full",
+        headers=retry_after(1.0),
+    )
+
+
 async def _call(target: Target, ask: AskProvider) -> Answer:
     """The answer of one call, which the target follows to its end."""
     if target.is_full:
-        raise RateLimited(
-            f"As many requests run as `max_concurrent` allows, {target.max_concurrent}. Try again.",
-            code="upstream_full",
-            headers=retry_after(1.0),
-        )
+        raise full()
     call = target.begin()
     try:
         return call.follow(await ask(target.provider))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cache.question import Question
 from cache.semantic_cache import Known
 from gateway.answer import Delta, Generated, Relayed
+from gateway.errors import ApiError, TimedOut
 from gateway.response_cache.broadcast import Broadcast, Reader
 
 DELTA_BYTES = 64
@@ -33,11 +34,15 @@ class Flight:
     def __init__(self, key: bytes, on_landed: Callable[[], None]) -> None:
         """`key`: of the answer in the cache. `on_landed` is called when no request can join any more."""
         self.key = key
+        self.is_hung = False
         self._on_landed = on_landed
         self._view: asyncio.Future[_View] = asyncio.get_running_loop().create_future()
 
     async def join(self) -> Generated | Relayed | None:
-        """The leader's answer for one more request; None when there is none to join: ask again."""
+        """The leader's answer for one more request; None when there is none to join: ask again.
+
+        Raises TimedOut where the leader has waited in vain.
+        """
         view = await asyncio.shield(self._view)
         return view()
 
@@ -66,6 +71,16 @@ class Flight:
         """There is no answer to share: the next follower leads. Does nothing once an answer is shared."""
         if not self._view.done():
             self._end(lambda: None)
+
+    def time_out(self, error: ApiError) -> None:
+        """The model gave the leader nothing in time: nor would those who wait get anything."""
+
+        def view() -> None:
+            raise TimedOut(error.message, code=error.code)
+
+        if not self._view.done():
+            self.is_hung = True
+            self._end(view)
 
     def _end(self, view: _View) -> None:
         self._view.set_result(view)

@@ -10,6 +10,7 @@ from gateway.answer import Answer, Generated
 from gateway.errors import ApiError, TimedOut, Unavailable, to_api_error
 from gateway.exchange.exchange import Escalation, Exchange, Stage
 from gateway.exchange.model_table import ServedModel
+from gateway.fleet.fleet import full
 from gateway.routing.best_of import ask_for_best
 from gateway.routing.cascade import ask_with_doubt, predicting
 from gateway.routing.exposed import show_attempts, show_model
@@ -80,6 +81,9 @@ class CallModel(Stage):
         """Call the model and wait for the first byte: until then another one can take over."""
         if not model.state().ready and self._others.after(exchange, fallback, "unavailable") is not None:
             raise Unavailable(f"The model {model.name!r} is not ready.")
+        is_full = model.fleet is not None and model.fleet.is_full
+        if is_full and self._others.after(exchange, fallback, "rate_limited") is not None:
+            raise full()
         limits = replace(model.limits, first_token_s=None)
         limit_s = model.limits.first_token_s
         waits_for_all = limit_s is None and self._others.after(exchange, fallback, "timeout") is not None

@@ -19,6 +19,7 @@ from gateway.exchange.answer_text import whole_text
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
+from gateway.fleet.retries import TIME_LIMITS
 from gateway.requests.types import ChatRequest
 from gateway.response_cache.directives import HEADER, CacheDirectives, read_directives
 from gateway.response_cache.flights import Flight, share_of
@@ -28,11 +29,14 @@ from gateway.response_cache.recording import Unreadable, recorded_text, replay
 from gateway.response_cache.response_cache import ResponseCache
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import HITS, CacheUse, Outcome, bypass_reason, labels_of
+from gateway.routing.other_models import fallback_of
 from gateway.telemetry import spans
 from gateway.telemetry.request import CallResult
 
 MAX_JOINS = 2
 """How many calls a request waits for that end without an answer to share, before it makes its own."""
+
+_HANGS = {*TIME_LIMITS, TimedOut.code}
 
 
 class LookUp(Stage):
@@ -72,8 +76,10 @@ class LookUp(Stage):
 
     def settle(self, exchange: Exchange) -> None:
         """Release those who wait for an answer that has not come; forget one that guardrails have flagged."""
-        use, screening = exchange.cache_use, exchange.screening
+        use, screening, error = exchange.cache_use, exchange.screening, exchange.error
         if use is not None:
+            if use.flight is not None and error is not None and error.code in _HANGS:
+                use.flight.time_out(error)
             is_flagged = screening is not None and (screening.is_flagged or screening.is_blocked)
             self._cache.settle(use, is_flagged=is_flagged)
 
@@ -157,18 +163,23 @@ class LookUp(Stage):
             if flight is None:
                 use.flight = self._cache.flights.start(use.question)
                 return None
-            if await self._join(exchange, use, flight, model):
+            if await self._join(exchange, use, flight, model) or flight.is_hung:
                 return None
             num_joined += 1
 
     async def _join(self, exchange: Exchange, use: CacheUse, flight: Flight, model: ServedModel) -> bool:
         """Whether `exchange.answer` is now that of another request."""
         exchange.start_call(model)
-        exchange.answer = await flight.join()
-        if exchange.answer is None:
+        shared = None
+        try:
+            exchange.answer = shared = await flight.join()
+        except TimedOut:
+            if fallback_of(exchange) is None:  # else the leader may have had no other model to ask
+                raise
+        if shared is None:
             exchange.asked.telemetry.call_ended(CallResult())
             return False
-        use.share = share_of(exchange.answer)
+        use.share = share_of(shared)
         use.outcome, use.entry_key = "shared", flight.key
         return True
 

@@ -13,6 +13,10 @@ from gateway.answer import Delta, Generated
 from gateway.errors import ApiError, InvalidRequest, RateLimited, ServerError, TimedOut, Unavailable
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
+from gateway.fleet.budget import ALWAYS_PER_S, RetryBudget
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.health import Health
+from gateway.fleet.target import Target
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.choose_model import ChooseModel
 from gateway.pipeline.stages.read_request import ReadRequest
@@ -135,6 +139,22 @@ async def test_what_is_not_ready_is_passed_over_while_another_is_left() -> None:
     assert await text_of(exchange) == "Hello, world!" and starting.asked == []
     exchange = await answered([served("a", starting, ready=False)], Fallback(any=["a"]))
     assert await text_of(exchange) == "Hello, world!"  # there is no other: it waits for this one
+
+
+async def test_a_model_that_is_full_is_passed_over_at_once_while_another_is_left() -> None:
+    provider = FakeProvider()
+    target = Target(provider, Health("one"), max_concurrent=1)
+    budget = RetryBudget()
+    full = replace(served("one", provider), kind="upstream", fleet=Fleet([target], budget))
+    fallback = Fallback(rate_limited=["two"])
+    models = [full, served("two", FakeProvider())]
+    assert not (await answered(models, fallback)).failed_models
+    call = target.begin()
+    async with asyncio.timeout(0.5):
+        exchange = await answered(models, fallback)
+    assert exchange.failed_models == ["one"] and exchange.reason.endswith("one: rate_limited")
+    assert all(budget.try_take(0.0) for _ in range(ALWAYS_PER_S))
+    call.complete()
 
 
 async def test_an_answer_that_has_begun_is_never_restarted() -> None:

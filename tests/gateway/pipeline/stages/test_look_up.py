@@ -15,6 +15,7 @@ from starlette.routing import Router
 
 from cache.semantic_cache import SemanticCache
 from gateway.answer import Delta, Relayed, ToolCallDelta, Usage
+from gateway.errors import TimedOut
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
@@ -22,7 +23,7 @@ from gateway.wiring.app import build_app
 from policies.cache import CacheRules, CacheSection, Storable
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
-from policies.routes import Route
+from policies.routes import Fallback, Route
 from policies.upstream import UpstreamModel
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection, events
@@ -43,7 +44,8 @@ def app_of(provider: FakeProvider, *, keys: tuple[str, ...] = (), **rules: Any) 
         ),
     }
     section = CacheSection(**{"mode": "exact", **rules})
-    policies = Policies(models=models, cache=section, version="v1")
+    safe = {"safe": Route(model="ours", fallback=Fallback(any=["plain"]))}
+    policies = Policies(models=models, cache=section, routes=safe, version="v1")
     return build_app(Settings(api_keys=keys), policies, dict.fromkeys(models, provider))
 
 
@@ -349,13 +351,14 @@ class _SlowToStart(FakeProvider):
         self.is_asked = asyncio.Event()
         self.go_on = asyncio.Event()
         self.num_refused = num_refused
+        self.error: Exception = ValueError("no")
 
     async def chat(self, call: ModelCall[Any]) -> Any:  # noqa: ANN401
         if len(self.asked) < self.num_refused:
             self.asked.append(call)
             self.is_asked.set()
             await self.go_on.wait()
-            raise ValueError("no")
+            raise self.error
         return await super().chat(call)
 
 
@@ -375,6 +378,25 @@ async def test_a_leader_that_fails_before_its_answer_hands_over() -> None:
         assert status == 200
     assert sorted(outcomes)[0] in ("exact", "miss") and outcomes.count("miss") == 1
     assert len(provider.asked) == 2
+
+
+@pytest.mark.parametrize("has_fallback", [False, True])
+async def test_a_hang_of_the_model_is_waited_for_once(*, has_fallback: bool) -> None:
+    provider = _SlowToStart(num_refused=1)
+    provider.error = TimedOut("Too slow.", code="upstream_first_token_timeout")
+    app = app_of(provider)
+    leader = Connection.post(app, CHAT, body())
+    await asyncio.wait_for(provider.is_asked.wait(), 5)
+    asked = body(model="safe") if has_fallback else body()
+    followers = [Connection.post(app, CHAT, asked) for _ in range(10)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    provider.go_on.set()
+    assert (await leader.head())[0] == 504
+    expected = 200 if has_fallback else 504
+    assert [(await each.head())[0] for each in followers] == [expected] * 10
+    assert len(provider.asked) == (1 + 10 if has_fallback else 1)
+    assert (await Connection.post(app, CHAT, body()).head())[0] == 200
 
 
 async def test_followers_of_failing_leaders_do_not_wait_one_after_another() -> None:
