@@ -202,8 +202,11 @@ class _Merge:
                 self._report(self.places[(*place, field)], f"models.{model}.upstream.{field} {fault}")
         for fault in target_faults(upstream):
             self._report(self.places[(*place, "targets")], f"models.{model}.upstream.targets{fault}")
-        if upstream and not {(*place, "base_url"), (*place, "service")} & self.places.keys():
+        targets = upstream.get("targets") or [{}]
+        has_url = all(isinstance(target, dict) and target.get("base_url") for target in targets)
+        if upstream and not has_url and not {(*place, "base_url"), (*place, "service")} & self.places.keys():
             message = f"models.{model}.upstream needs a base_url, or the name of a known service as `service`"
+            message += ", or a base_url in each of its targets" if upstream.get("targets") else ""
             self._report(self.places[place], message)
         if upstream.get("http2") and str(upstream.get("base_url")).startswith("http://"):
             message = f"models.{model}.upstream.http2 needs a base_url that begins with https://"

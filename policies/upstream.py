@@ -71,7 +71,8 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             pattern=r"^(https?://[^\s/?#@]+(/[^\s?#]*)?)?$",
             description="The API's URL without /chat/completions, /messages, /models or "
-            "/model, e.g. https://host/v1. Required without a `service`.",
+            "/model, e.g. https://host/v1. Required without a `service`, "
+            "unless each of the `targets` has its own.",
         ),
     ] = ""
     targets: Annotated[
@@ -166,8 +167,10 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             for name, default in _UPSTREAM_DEFAULTS.items():
                 if getattr(self, name) == default:
                     msgspec.structs.force_setattr(self, name, getattr(service, name))
+        if not self.base_url and self.targets and all(target.base_url for target in self.targets):
+            msgspec.structs.force_setattr(self, "base_url", self.targets[0].base_url)
         if not self.base_url:
-            raise ValueError("needs a base_url, or the name of a known service")
+            raise ValueError("needs a base_url, or the name of a known service, or one in each target")
 
     def places(self) -> dict[str, UpstreamModel]:
         """Each place that answers, as an upstream of its own, by what stands behind the model's name."""
@@ -186,7 +189,8 @@ def target_faults(upstream: Mapping[str, Any]) -> Iterator[str]:
     if targets and upstream.get("unix_socket"):
         yield " are several places, and unix_socket is one; remove either"
     service = next((each.base_url for name, each in SERVICES.items() if name == upstream.get("service")), "")
-    own_url = str(upstream.get("base_url") or service)
+    first_url = targets[0].get("base_url") if targets else ""
+    own_url = str(upstream.get("base_url") or service or first_url or "")
     for number, target in enumerate(targets):
         url = str(target.get("base_url") or "")
         if url and (fault := api_url_fault(url)):

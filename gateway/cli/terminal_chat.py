@@ -50,7 +50,8 @@ class Terminal:
     ) -> None:
         """`url` is the gateway's, with or without /v1; `effort` is OpenAI's reasoning_effort.
 
-        Reasoning is shown dimmed on a terminal, and not at all in a file or pipe.
+        `model` "": "auto" where there is one, else the first that chats. Reasoning is shown dimmed on a
+        terminal, and not at all in a file or pipe.
         """
         self._is_tls, self._host, self._port, self._prefix = gateway_url(url)
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -72,6 +73,7 @@ class Terminal:
         """Send one message, or converse until the end of input. Returns the exit code."""
         try:
             self.wait_until_ready()
+            self._model = self._model or self._default_model()
             if message:
                 self.ask(message)
             else:
@@ -153,6 +155,20 @@ class Terminal:
                 f"{self._address} answered {response.status}; is it a Penstock gateway?"
             ) from None
         return "  ".join(progress_bar(name, state) for name, state in waiting) or None
+
+    def _default_model(self) -> str:
+        """ "auto" where it is listed, or the list cannot be read; else the first that may chat."""
+        with contextlib.closing(self._connect()) as connection:
+            body = self._request(connection, "GET", "/v1/models", None).read()
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            listed = json.loads(body)["data"]
+            names = [each["id"] for each in listed]
+            chats = [
+                each["id"] for each in listed if each.get("max_model_len") or each["owned_by"] == "upstream"
+            ]
+            if names and "auto" not in names:
+                return str((chats or names)[0])
+        return "auto"
 
     def ask(self, message: str) -> str:
         """Send a message, print the answer while it streams, and return it. Raises ChatError."""

@@ -256,7 +256,8 @@ def _profile(folder: Path | None, name: str | None) -> tuple[Policies, str]:
     chosen = name or section.default
     if chosen is None or chosen not in section.profiles:
         known = ", ".join(section.profiles) or "none"
-        raise SettingsError(f"--profile {chosen!r} is no profile of {str(folder)!r}; there are: {known}")
+        what = f"{chosen!r} is no profile" if chosen else "NAME is needed: no profile is the default"
+        raise SettingsError(f"--profile {what} of {str(folder)!r}; there are: {known}")
     return policies, chosen
 
 

@@ -22,6 +22,7 @@ from gateway.exchange.model_table import ModelState, ModelTable, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_here, no_meaning
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
 from gateway.providers.encoder import no_text
+from gateway.providers.engine.provider import only_text
 from gateway.providers.fake import FakeProvider
 from gateway.requests.types import ChatRequest, GenerationRequest
 from gateway.response_cache.response_cache import ResponseCache
@@ -120,7 +121,7 @@ class DryRun:
                 **_screened(exchange),
             )
         routed, model = exchange.decided, exchange.chosen_model
-        _check_makes_text(exchange, model)
+        _check_can_answer(exchange, model)
         choice, chosen, cascade = routed.choice, routed.decision, routed.cascade
         targets = () if choice.action is None else choice.action.targets()
         if chosen is not None and chosen.strategy != "fastest":  # which draws
@@ -210,11 +211,13 @@ def _screened(exchange: Exchange) -> dict[str, Any]:
     return {"guardrails": verdicts.kinds, "masked": verdicts.changed, "is_blocked": verdicts.has_blocked}
 
 
-def _check_makes_text(exchange: Exchange, model: ServedModel) -> None:
-    """Raise the InvalidRequest of an encoder that is asked for text, unless a guardrail has answered."""
-    is_asked = model.kind == "encoder" and exchange.answer is None
-    if is_asked and isinstance(exchange.request, GenerationRequest):
-        raise no_text(model.name, ENDPOINTS[exchange.asked.endpoint.name].paths[0])
+def _check_can_answer(exchange: Exchange, model: ServedModel) -> None:
+    """Raise the InvalidRequest of a model that does something else, unless a guardrail has answered."""
+    asks_text = isinstance(exchange.request, GenerationRequest)
+    if exchange.answer is not None or model.kind != ("encoder" if asks_text else "engine"):
+        return
+    path = ENDPOINTS[exchange.asked.endpoint.name].paths[0]
+    raise no_text(model.name, path) if asks_text else only_text(model.name, path)
 
 
 def _cache_use(exchange: Exchange, model: ServedModel) -> CacheUse:

@@ -36,6 +36,33 @@ def test_a_key_is_not_sent_from_a_service_to_another_host() -> None:
     assert "[2] is at another host" in fault
 
 
+def test_targets_with_urls_of_their_own_need_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    targets = "{base_url: 'http://one/v1', api_key_env: A}, {base_url: 'http://two/v1'}"
+    path.write_text(f"models: {{m: {{upstream: {{targets: [{targets}]}}}}}}\n")
+    upstream = load_policies(path).models["m"].upstream
+    assert upstream is not None
+    assert [each.base_url for each in upstream.places().values()] == ["http://one/v1", "http://two/v1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("targets: [{base_url: 'http://o/v1'}, {weight: 2}]", "or a base_url in each of its targets"),
+        (
+            "api_key_env: A, targets: [{base_url: 'http://o/v1'}, {base_url: 'http://p/v1'}]",
+            r"targets\[1\] is at another host",
+        ),
+        ("targets: []", "needs a base_url, or the name of a known service as `service`"),
+    ],
+)
+def test_targets_without_a_url(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(f"models: {{m: {{upstream: {{model: x, {text}}}}}}}\n")
+    with pytest.raises(PolicyError, match=message):
+        load_policies(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -12,7 +12,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     chat = commands.add_parser("chat", help="talk to a running gateway")
     chat.add_argument("message", nargs="*", help="send this and exit; without it, start a conversation")
     add_gateway_flags(chat)
-    chat.add_argument("--model", default="auto", help="model or route, default auto")
+    chat.add_argument("--model", default="", help="model or route; default: auto, else the first chat model")
     chat.add_argument("--system", help="system message")
     chat.add_argument("--max-tokens", type=int, help="maximum tokens per answer")
     chat.add_argument("--effort", help="reasoning_effort: none, low, medium, high …; default: the server's")

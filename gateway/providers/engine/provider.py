@@ -51,6 +51,15 @@ MAX_SEQUENCES = 1024
 TextCall = ModelCall[ChatRequest] | ModelCall[CompletionRequest]
 
 
+def only_text(name: str, path: str) -> InvalidRequest:
+    """The refusal of a request for anything else than text, also where no engine runs."""
+    return InvalidRequest(
+        f"The model {name!r} makes text; it does not answer {path}. GET /v1/models lists those that exist.",
+        param="model",
+        code="model_not_supported",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class EngineProvider:
     """A base model, or an adapter on it. Light: one is made per request; what is shared is in `service`."""
@@ -148,11 +157,7 @@ class EngineProvider:
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Refuse: this model generates text."""
-        raise InvalidRequest(
-            f"The model {self.model.name!r} does not make embeddings; GET /v1/models lists those that exist.",
-            param="model",
-            code="model_not_supported",
-        )
+        raise only_text(self.model.name, "/v1/embeddings")
 
     async def quote(self, request: ChatRequest, tenant_salt: str) -> Quote | None:
         """What a chat would cost the engine now; None while it is away, or for a chat that it refuses."""

@@ -89,6 +89,26 @@ async def test_the_answer_is_streamed_and_remembered() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("listed", "model"),
+    [
+        ([("pico", "penstock"), ("auto", "penstock")], "auto"),
+        ([("vectors", "penstock"), ("far", "upstream"), ("other", "upstream")], "far"),
+        ([("mine", "penstock")], "mine"),
+        ([], "auto"),
+        (None, "auto"),
+    ],
+)
+async def test_the_default_model_is_one_that_exists(listed: list[tuple[str, str]] | None, model: str) -> None:
+    data = None if listed is None else [{"id": name, "owned_by": owner} for name, owner in listed]
+    models = [response(json.dumps({"data": data}).encode(), connection="close")]
+    async with serving(gateway(models, stream(delta("Hi"), b"data: [DONE]\n\n"))) as server:
+        talk = Terminal(server.base_url, "k", "", out=Screen())
+        assert await asyncio.to_thread(talk.run, "hi") == 0
+    assert server.seen[1].head.startswith("GET /v1/models ")
+    assert json.loads(server.seen[2].body)["model"] == model
+
+
 def reasoning(text: str, name: str = "reasoning_content") -> bytes:
     choices = [{"delta": {"content": None, name: text}}]
     return b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n"

@@ -158,6 +158,15 @@ def test_a_pattern_that_cannot_be_used(capsys: pytest.CaptureFixture[str], tmp_p
     assert "guardrails.profiles.broken.patterns.p.regex cannot be used" in capsys.readouterr().err
 
 
+def test_a_profile_is_needed_where_none_is_the_default(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "policies.yaml").write_text("guardrails: {profiles: {careful: {personal_data: {}}}}\n")
+    assert main(["guardrails", "try", "hello", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "--profile NAME is needed" in error and "careful" in error and "None" not in error
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.endpoints.specs import CHAT, COMPLETIONS, EMBEDDINGS
+from gateway.endpoints.specs import CHAT, COMPLETIONS, EMBEDDINGS, RERANK
 from gateway.errors import InvalidRequest, NotFound
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.routing.probe_result import failures
@@ -101,6 +101,15 @@ async def test_requests_that_are_not_valid() -> None:
         await DryRun(POLICIES).decide({"model": "none", "messages": [{"role": "user", "content": "hi"}]})
     with pytest.raises(InvalidRequest):
         await DryRun(POLICIES).decide({"model": "small", "messages": []})
+
+
+async def test_an_engine_makes_only_text() -> None:
+    for body, spec in (
+        ({"input": "hi"}, EMBEDDINGS),
+        ({"query": "hi", "documents": ["a", "b"]}, RERANK),
+    ):
+        with pytest.raises(InvalidRequest, match=f"does not answer {spec.paths[0]}"):
+            await DryRun(POLICIES).decide({"model": "small", **body}, endpoint=spec)
 
 
 @pytest.mark.parametrize("name", ["vectors", "auto"])
