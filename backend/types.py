@@ -112,6 +112,7 @@ class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
     num_accepted: int = 0  # accepted draft tokens
     num_predicted: int = 0  # draft tokens from the request's prediction, included in num_drafted
     num_predicted_accepted: int = 0
+    machine_s: float = 0.0  # worked for the request so far; an output without tokens tells only this
 
 
 class TokenGrammar(Protocol):
@@ -192,6 +193,7 @@ class Sequence:
     num_charged_tokens: int = 0  # computed before it was preempted: counted for its tenant already
     grammar: TokenGrammar | None = None  # state after the output tokens so far
     is_blocked: bool = False  # waiting for its grammar to compile: skipped in the queue
+    machine_s: float = 0.0  # its share of the steps that it was in
     # Times are time.monotonic() in the engine process; -1: not yet.
     arrival_s: float = -1.0
     scheduled_s: float = -1.0

@@ -67,6 +67,7 @@ class Usage:
     cache_write_tokens: int = 0  # of the prompt's: an upstream's cache has stored them
     is_estimated: bool = False  # some of it: the upstream did not tell
     machine_seconds: float = 0.0  # that an engine of ours has worked for it; an upstream does not tell
+    shows_machine_seconds: bool = False  # to the client
 
 
 def total(usages: Sequence[Usage]) -> Usage:

@@ -252,7 +252,8 @@ class RoutingSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         bool,
         Meta(
             description="Answer with the headers `x-penstock-route`, `x-penstock-model`, "
-            "`x-penstock-reason`, `x-penstock-attempts`; errors after the choice have them too."
+            "`x-penstock-reason`, `x-penstock-attempts`; errors after the choice have them too. The usage of "
+            "our engines' answers tells `x_penstock.machine_seconds`."
         ),
     ] = False
     max_attempts: Annotated[

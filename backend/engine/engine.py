@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from backend.config import EngineConfig
 from backend.engine.checks import check_request
 from backend.engine.grammars import Grammars
+from backend.engine.machine_time import MachineTime
 from backend.engine.outputs import ActiveRequest, build_output, cut_accepted
 from backend.engine.runner_protocol import Runner, StepResult
 from backend.engine.step_accountant import StepAccountant
@@ -76,6 +77,7 @@ class Engine:
             self.speculator.constraint = self._grammars
         self._active: dict[str, ActiveRequest] = {}
         self._accountant = StepAccountant(self.kv, clock, work_clock or clock)
+        self.machine = MachineTime(clock)
         self._last_report: StepReport | None = None
 
     @property
@@ -121,6 +123,8 @@ class Engine:
         if sequence is None:
             return False
         self._retire(sequence, "abort")
+        if not self.has_work:
+            self.machine.rest()
         return True
 
     def take_traces(self) -> list[RequestTrace]:
@@ -130,6 +134,7 @@ class Engine:
     def step(self) -> list[StepOutput]:
         """Compute one step. Raises the runner's error when no request at all could be computed."""
         self._last_report = None
+        self.machine.begin_step()
         self._accountant.begin_step()
         outputs = self._settle_waiting()
         plan = self._plan()
@@ -137,7 +142,12 @@ class Engine:
             self._wait(outputs)
             return outputs
         computed, result, failed = self._recovery.run(plan)
-        outputs += self._fail(failed) + self._commit(computed, result)
+        sampled, partial = computed.sampled, [c.sequence for c in computed.chunks if not c.samples]
+        told = [*failed, *(chunk.sequence for chunk in sampled), *partial]
+        new = self._fail(failed) + self._commit(computed, sampled, result)
+        new += [StepOutput(request_id=sequence.request.request_id) for sequence in partial]
+        self._share_time(plan, told, new)
+        outputs += new
         self._last_report = self._accountant.report(plan, computed, self._grammars.report(result.mask_s))
         return outputs
 
@@ -178,6 +188,7 @@ class Engine:
 
     def _wait(self, outputs: list[StepOutput]) -> None:
         """Nothing can run: wait a moment for the grammars or adapters that all requests need."""
+        self.machine.rest()
         if self._grammars.has_pending:
             self._grammars.pause()
         if self.adapters is not None and self.adapters.is_busy and not outputs:
@@ -189,11 +200,18 @@ class Engine:
             self._finish(sequence, "error")
         return [_error(sequence, message) for sequence, message in failed.items()]
 
-    def _commit(self, plan: Plan, result: StepResult) -> list[StepOutput]:
+    def _share_time(self, plan: Plan, sequences: list[Sequence], outputs: list[StepOutput]) -> None:
+        """Add the step's time to the sequences of the plan; each output tells what its own has taken."""
+        self.machine.share(plan.chunks)
+        for sequence, output in zip(sequences, outputs, strict=True):
+            output.machine_s = sequence.machine_s
+        if not self.has_work:
+            self.machine.rest()
+
+    def _commit(self, plan: Plan, sampled: list[ScheduledChunk], result: StepResult) -> list[StepOutput]:
         """Add tokens to sequences, publish full pages, end finished requests."""
         accountant, speculator = self._accountant, self.speculator
         accountant.end_compute(plan)
-        sampled = plan.sampled
         accepted = self._append_accepted(sampled, result) if plan.num_drafts else None
         self.scheduler.commit(plan, accountant.duration_s, accepted)
         if speculator.has_work:
@@ -258,5 +276,9 @@ class Engine:
 
 def _error(sequence: Sequence, message: str, param: str = "") -> StepOutput:
     return StepOutput(
-        request_id=sequence.request.request_id, finish_reason="error", error=message, error_param=param
+        request_id=sequence.request.request_id,
+        finish_reason="error",
+        error=message,
+        error_param=param,
+        machine_s=sequence.machine_s,
     )

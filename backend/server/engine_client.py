@@ -42,6 +42,7 @@ class RequestStream(AsyncIterator[StepOutput]):
 
     def __init__(self, request_id: str, on_cancel: Callable[[], None]) -> None:
         self.request_id = request_id
+        self.machine_s = 0.0  # the engine has worked for it so far
         self._on_cancel = on_cancel
         self._pending: StepOutput | None = None
         self._error: EngineError | None = None
@@ -75,6 +76,9 @@ class RequestStream(AsyncIterator[StepOutput]):
 
     def push(self, output: StepOutput) -> None:
         """Add an output from the engine."""
+        self.machine_s = output.machine_s
+        if not output.token_ids and output.finish_reason is None:
+            return
         output.request_id = self.request_id
         self._pending = output if self._pending is None else _merge(self._pending, output)
         self._is_closed = output.finish_reason is not None
@@ -244,4 +248,5 @@ def _merge(first: StepOutput, second: StepOutput) -> StepOutput:
     first.num_accepted += second.num_accepted
     first.num_predicted += second.num_predicted
     first.num_predicted_accepted += second.num_predicted_accepted
+    first.machine_s = second.machine_s
     return first

@@ -112,6 +112,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cached_pages: int = 0  # held by the prefix tree, evictable
     steps_total: int = 0
     work_s_total: float = 0.0  # of all steps: of the thread on a CPU, so without waiting for the core
+    machine_work_s_total: float = 0.0  # wall time shared among sequences
+    machine_idle_s_total: float = 0.0  # the rest of it
     prompt_tokens_total: int = 0  # computed, without prefix hits
     prefix_hit_tokens_total: int = 0
     generated_tokens_total: int = 0

@@ -124,6 +124,8 @@ class StatsCollector:
             cached_pages=engine.kv.cached_pages,
             steps_total=self._steps,
             work_s_total=self._work_s,
+            machine_work_s_total=engine.machine.work_s,
+            machine_idle_s_total=engine.machine.idle_s,
             prompt_tokens_total=self._prompt_tokens,
             prefix_hit_tokens_total=self._prefix_hit_tokens,
             generated_tokens_total=self._generated_tokens,

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gateway.answer import Delta, ToolCallDelta, Usage
-from gateway.exchange.shape import CollectedChoice, encode
+from gateway.exchange.shape import CollectedChoice, encode, own_counts
 from gateway.requests.reasoning_details import OURS, REDACTED
 from gateway.requests.tool_call_messages import INVALID_ARGUMENTS
 
@@ -180,6 +180,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        **own_counts(usage),
     }
 
 

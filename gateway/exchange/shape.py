@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -72,6 +72,13 @@ class Shape(Protocol):
     def whole(self, choices: Sequence[CollectedChoice], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
         ...
+
+
+def own_counts(usage: Usage) -> dict[str, Any]:
+    """The member that OpenAI's and Anthropic's usage does not have, where the policies show it."""
+    if not (usage.shows_machine_seconds and usage.machine_seconds):
+        return {}
+    return {"x_penstock": {"machine_seconds": round(usage.machine_seconds, 6)}}
 
 
 def padding(text: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.answer import Usage
+from gateway.exchange.shape import own_counts
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
@@ -20,4 +21,5 @@ def usage_object(usage: Usage) -> dict[str, Any]:
             "accepted_prediction_tokens": usage.accepted_prediction_tokens,
             "rejected_prediction_tokens": usage.rejected_prediction_tokens,
         },
+        **own_counts(usage),
     }

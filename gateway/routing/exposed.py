@@ -30,3 +30,4 @@ def show_attempts(exchange: Exchange) -> None:
     telemetry.annotate({spans.ATTEMPTS: count})
     if MODEL_HEADER in exchange.response_headers:
         exchange.response_headers[ATTEMPTS_HEADER] = count
+        exchange.usage.shows_machine_seconds = True

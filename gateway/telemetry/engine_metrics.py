@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -84,6 +84,27 @@ POSITIONS: Final = {
     "drafted_tokens_total": ("penstock_engine_drafted_tokens", "Draft tokens verified."),
     "accepted_tokens_total": ("penstock_engine_accepted_tokens", "Draft tokens accepted."),
 }
+# (name, help, label beside the model, counts by its values)
+LABELLED: Final[tuple[tuple[str, str, str, Callable[[EngineStats], Mapping[str, float]]], ...]] = (
+    (
+        "penstock_engine_requests",
+        "Sequences ended, by reason.",
+        "finish_reason",
+        lambda stats: stats.requests_total,
+    ),
+    (
+        "penstock_engine_adapter_requests",
+        "Sequences by requested adapter, for adapters that are loaded.",
+        "adapter",
+        lambda stats: stats.adapter_requests_total,
+    ),
+    (
+        "penstock_engine_machine_seconds",
+        "Wall time of the engine: `work` is shared among the sequences of steps, the rest is `idle`.",
+        "state",
+        lambda stats: {"work": stats.machine_work_s_total, "idle": stats.machine_idle_s_total},
+    ),
+)
 # (name, help, field of the cumulative counts, field of the sum, name of the bounds)
 HISTOGRAMS: Final = (
     (
@@ -170,22 +191,12 @@ def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
             counter.add_metric([model], getattr(snapshot, field))
         yield counter
     yield from _positions(stats)
-    finished = CounterMetricFamily(
-        "penstock_engine_requests", "Sequences ended, by reason.", labels=["model", "finish_reason"]
-    )
-    for model, snapshot in stats.items():
-        for reason, value in snapshot.requests_total.items():
-            finished.add_metric([model, reason], value)
-    yield finished
-    adapted = CounterMetricFamily(
-        "penstock_engine_adapter_requests",
-        "Sequences by requested adapter, for adapters that are loaded.",
-        labels=["model", "adapter"],
-    )
-    for model, snapshot in stats.items():
-        for adapter, value in snapshot.adapter_requests_total.items():
-            adapted.add_metric([model, adapter], value)
-    yield adapted
+    for name, help_, label, values in LABELLED:
+        counter = CounterMetricFamily(name, help_, labels=["model", label])
+        for model, snapshot in stats.items():
+            for value, count in values(snapshot).items():
+                counter.add_metric([model, value], count)
+        yield counter
     for name, help_, counts, total, bounds in HISTOGRAMS:
         histogram = HistogramMetricFamily(name, help_, labels=["model"])
         for model, snapshot in stats.items():

@@ -181,6 +181,8 @@ class RequestTelemetry:
             found[spans.OUTPUT_TOKENS] = result.usage.completion_tokens
             found[spans.CACHED_TOKENS] = result.usage.cached_tokens
             found[spans.REASONING_TOKENS] = result.usage.reasoning_tokens
+            if result.usage.machine_seconds:
+                found[spans.MACHINE_SECONDS] = result.usage.machine_seconds
             if result.usage.is_estimated:
                 found[spans.USAGE_ESTIMATED] = True
         return found

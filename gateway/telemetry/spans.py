@@ -43,6 +43,7 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 
+MACHINE_SECONDS: Final = "penstock.machine_seconds"
 USAGE_ESTIMATED: Final = "penstock.usage.estimated"
 REQUEST_ID: Final = "penstock.request.id"
 TENANT: Final = "penstock.tenant"

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.answer import Delta, TokenInfo, ToolCallDelta, Usage
 from gateway.errors import ApiError, error_body
-from gateway.exchange.shape import CollectedChoice, encode
+from gateway.exchange.shape import CollectedChoice, encode, own_counts
 from gateway.openai.responses.items import EventWriter, ItemKind, OpenCall, OpenItem, Status
 from gateway.openai.responses.request import ReadRequest
 from gateway.requests.reasoning_details import signs_calls
@@ -173,6 +173,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        **own_counts(usage),
     }
 
 

@@ -63,6 +63,7 @@ class Generation:
             for job in self._jobs
         ]
         streams: list[RequestStream] = []
+        paid_s = self._usage.machine_seconds
         try:
             streams = model.client.submit(requests)
             async with aclosing(merged(streams)) as outputs:
@@ -73,6 +74,7 @@ class Generation:
                     delta = self._delta(job, output)
                     if delta.finish_reason is not None:
                         streams[number].cancel()
+                        self._usage.machine_seconds = paid_s + sum(s.machine_s for s in streams)
                     yield delta
         except EngineUnavailable:
             raise model.unavailable() from None
@@ -89,6 +91,9 @@ class Generation:
         finally:
             for stream in streams:
                 stream.cancel()
+            self._usage.machine_seconds = max(
+                self._usage.machine_seconds, paid_s + sum(stream.machine_s for stream in streams)
+            )
 
     def _delta(self, job: SequenceJob, output: StepOutput) -> Delta:
         if output.finish_reason in ("error", "abort"):

@@ -36,6 +36,21 @@ async def test_a_slow_reader_gets_everything_in_one_output() -> None:
     assert output.logprobs == [record, record] and output.prompt_logprobs == [None]
 
 
+async def test_machine_seconds_of_a_prompt_wake_no_reader() -> None:
+    """They are known also where the request ends before its first token."""
+    stream = RequestStream("a", on_cancel=lambda: None)
+    reader = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    stream.push(StepOutput(request_id="x", machine_s=0.5))
+    await asyncio.sleep(0)
+    assert not reader.done() and stream.machine_s == 0.5
+    stream.push(StepOutput(request_id="x", token_ids=[1], machine_s=0.75))
+    assert (await reader).token_ids == [1]
+    stream.push(StepOutput(request_id="x", machine_s=1.5))
+    stream.cancel()
+    assert stream.machine_s == 1.5
+
+
 async def test_cancelling_the_reader_cancels_the_request(start_worker: StartWorker) -> None:
     worker = await start_worker(runner={"step_s": 0.005})
     (stream,) = worker.client.submit([ask("a", [1, 2], 400)])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from gateway.answer import Embedded, Usage
+from gateway.exchange.shape import own_counts
 from gateway.routing.exposed import (
     ATTEMPTS_HEADER,
     MODEL_HEADER,
@@ -31,3 +33,15 @@ async def test_the_number_of_attempts_is_shown_where_the_model_is() -> None:
     exchange.response_headers = {MODEL_HEADER: "m"}
     show_attempts(exchange)
     assert exchange.response_headers[ATTEMPTS_HEADER] == "2"
+
+
+async def test_machine_seconds_are_shown_where_the_model_is() -> None:
+    for headers, is_shown in (({}, False), ({MODEL_HEADER: "m"}, True)):
+        exchange = exchange_of()
+        exchange.asked.telemetry.num_attempts = 1
+        exchange.response_headers = headers
+        exchange.answer = Embedded([], Usage(machine_seconds=1.5))
+        show_attempts(exchange)
+        expected = {"x_penstock": {"machine_seconds": 1.5}} if is_shown else {}
+        assert own_counts(exchange.usage) == expected
+        assert own_counts(Usage(shows_machine_seconds=True)) == {}  # an upstream's

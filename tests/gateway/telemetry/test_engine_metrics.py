@@ -42,6 +42,8 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         cached_pages=7,
         steps_total=8,
         work_s_total=0.25,
+        machine_work_s_total=7.5,
+        machine_idle_s_total=8.5,
         prompt_tokens_total=9,
         prefix_hit_tokens_total=10,
         generated_tokens_total=11,
@@ -105,6 +107,9 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         labels = {"model": "pico", "position": position}
         assert sample(metrics, "penstock_engine_drafted_tokens_total", **labels) == drafted
         assert sample(metrics, "penstock_engine_accepted_tokens_total", **labels) == accepted
+    for state, seconds in (("work", 7.5), ("idle", 8.5)):
+        labels = {"model": "pico", "state": state}
+        assert sample(metrics, "penstock_engine_machine_seconds_total", **labels) == seconds
     for reason, value in stats.requests_total.items():
         found = sample(metrics, "penstock_engine_requests_total", model="pico", finish_reason=reason)
         assert found == value

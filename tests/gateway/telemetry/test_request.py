@@ -52,6 +52,20 @@ def test_an_estimate_is_marked_and_unknown_usage_is_absent() -> None:
     assert [call.get("gen_ai.usage.output_tokens") for call in calls] == [2, None]
 
 
+def test_machine_seconds_are_in_the_span_of_an_engine() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), Metrics(["pico"]))
+    for usage in (Usage(3, 2, machine_seconds=0.5), Usage(3, 2)):
+        request = telemetry.begin("chat", "POST", ROUTE, [])
+        request.call_started("pico", "penstock", {})
+        request.call_ended(CallResult(usage=usage))
+        request.end(200)
+    calls = [dict(s.attributes or {}) for s in exporter.get_finished_spans() if s.name == "chat pico"]
+    assert [call.get("penstock.machine_seconds") for call in calls] == [0.5, None]
+
+
 def test_with_tracing_on_the_call_carries_usage() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import torch
 
@@ -17,8 +18,11 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.server.engine_client import EngineClient
 from backend.types import Request, StepOutput
+from gateway.answer import Generated, close_answer
+from gateway.providers.base import ModelCall
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
+from gateway.requests.types import ChatRequest
 from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
 from tests.backend.structured.pico import Pico
 from tests.gateway.conftest import MakeApp, http_client
@@ -257,3 +261,38 @@ async def test_calls_and_strict_schemas_are_the_same(
         drafted, accepted = map(sum, zip(*live.drafter.observed, strict=True))
         assert 0 < accepted < drafted
         await idle(live)
+
+
+async def test_machine_seconds_of_all_choices_are_counted(engine: ScriptedEngine, pico: Pico) -> None:
+    """Also of one that a stop string ends, and of what its client leaves."""
+
+    async def script(request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id="", machine_s=0.5)
+        for second in (1.0, 2.0, 4.0):
+            yield StepOutput(request_id="", token_ids=[300], machine_s=second)
+            await asyncio.sleep(0)
+        if request.params.max_tokens == 3:
+            yield StepOutput(request_id="", token_ids=[301], machine_s=8.0, finish_reason="length")
+        await asyncio.Event().wait()
+
+    engine.script = script
+    client = EngineClient(engine.path)
+    await client.start()
+    await client.wait_ready(5)
+    provider = EngineProvider.of("ours", EngineService(client, pico.tokenizer))
+
+    async def ask(max_tokens: int, num_deltas: int, **more: Any) -> float:  # noqa: ANN401
+        body = {"model": "ours", "messages": ASKED["messages"], "max_tokens": max_tokens, **more}
+        request = msgspec.convert(body, ChatRequest)
+        answer = await provider.chat(ModelCall(request, body, "id"))
+        assert isinstance(answer, Generated)
+        for _ in range(num_deltas):
+            await anext(answer.deltas, None)
+        await close_answer(answer)
+        return answer.usage.machine_seconds
+
+    assert await ask(3, 99) == 8.0
+    assert await ask(3, 99, n=3) == 24.0
+    assert await ask(3, 1) >= 1.0
+    assert 1.0 <= await ask(9, 99, stop=pico.tokenizer.decode([300])) <= 4.0
+    await client.close()
