@@ -43,6 +43,7 @@ TRAFFIC: list[Panel] = [
     ("Inter-token latency", "s", percentiles("penstock_inter_token_seconds", "model")),
     ("Gateway overhead", "s", percentiles("penstock_gateway_overhead_seconds", "endpoint")),
     ("Failed model calls", "ops", [rate("penstock_model_call_errors_total", "model, error")]),
+    ("Upstream failures", "ops", [rate("penstock_upstream_failures_total", "model, kind")]),
     ("Upstream retries", "ops", [rate("penstock_upstream_retries_total", "model, cause")]),
     ("Upstreams left out", "ops", [rate("penstock_upstream_ejections_total", "model, trouble")]),
     ("Faults beside requests", "ops", [rate("penstock_faults_total", "part, fault")]),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gateway.answer import Answer, Embedded, Usage
 from gateway.endpoints.model_endpoint import IGNORED_FIELDS_HEADER
 from gateway.endpoints.spec import CountPath, EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import NotFound
 from gateway.exchange.shape import encode
-from gateway.providers.base import TokenCounter
+from gateway.providers.base import ModelCall, Provider, TokenCounter
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.tool_calling import check_offerable
 from gateway.requests.field_support import listed_names
@@ -43,7 +44,9 @@ class CountTokensEndpoint:
             assert isinstance(request, ChatRequest)
             # A count runs no guardrails, so that a model's prompts must not leave for one.
             if isinstance(model.provider, TokenCounter) and not model.guardrails:
-                num_tokens = await model.provider.count_tokens(exchange.model_call(request))
+                asked = exchange.model_call(request)
+                counted = await exchange.call(model, asked, _ask_count, exchange.asked.telemetry)
+                num_tokens = counted.usage.prompt_tokens
             elif model.engine is not None:
                 num_tokens = await _count(model.engine, request)
             else:
@@ -54,6 +57,11 @@ class CountTokensEndpoint:
         if exchange.unknown:
             exchange.response_headers[IGNORED_FIELDS_HEADER] = listed_names(names(exchange.unknown))
         await call.respond(encode(counting.counted(num_tokens)), headers=exchange.response_headers)
+
+
+async def _ask_count(provider: Provider, call: ModelCall[ChatRequest]) -> Answer:
+    assert isinstance(provider, TokenCounter)  # as each target of its model
+    return Embedded([], Usage(await provider.count_tokens(call)))
 
 
 async def _count(engine: EngineProvider, request: ChatRequest) -> int:

@@ -11,14 +11,16 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Literal
 
+from gateway.answer import Answer
 from gateway.errors import NotFound
-from gateway.fleet.fleet import Fleet
+from gateway.fleet.fleet import AskProvider, Fleet, Patience
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.response_cache.settings import CacheSettings
 from gateway.web.deadlines import TimeLimits
 from policies.prices import Price
 from policies.releases import Capabilities
+from policies.retries import NO_RETRY
 
 Kind = Literal["engine", "upstream", "encoder"]
 
@@ -75,6 +77,12 @@ class ServedModel:
     def is_out(self) -> bool:
         """Whether it is an upstream that others should answer for, as it has failed."""
         return self.kind == "upstream" and not self.state().ready
+
+    async def ask_once(self, ask: AskProvider) -> Answer:
+        """The answer to a request of the gateway's own, without retries."""
+        if self.fleet is None:
+            return await ask(self.provider)
+        return await self.fleet.ask(ask, Patience(NO_RETRY, lambda: 0.0))
 
     def revision(self) -> str | None:
         """Identifies what answers, its weights and its policy; None while the engine is away."""

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from gateway.errors import ApiError
 from gateway.fleet.board import Slot
-from gateway.fleet.retries import TIME_LIMITS, cause_of, retry_after_s
+from gateway.fleet.retries import TIME_LIMITS, FailureClass, cause_of, retry_after_s
 from gateway.fleet.window import Window
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class Health:
         """
         self.name = name
         self.on_out: Callable[[Trouble], None] = lambda trouble: None
+        self.on_failure: Callable[[FailureClass], None] = lambda kind: None
         self._clock = clock
         self._now_s = now_s
         self._window = Window(WINDOW_S, clock)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gateway.fleet.board import Board
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.health import Health, Trouble
+from gateway.fleet.retries import FailureClass
 from gateway.fleet.stays import Stays
 
 
@@ -17,6 +18,7 @@ class FleetMemory:
         """`board`: what all workers know; None: this one is alone."""
         self._board = board
         self.on_out: Callable[[str, Trouble], None] = lambda model, trouble: None
+        self.on_failure: Callable[[str, FailureClass], None] = lambda model, kind: None
         self._budgets: dict[str, RetryBudget] = {}
         self._stays: dict[str, Stays] = {}
         self._healths: dict[tuple[str, str], Health] = {}
@@ -37,4 +39,5 @@ class FleetMemory:
             slot = None if self._board is None else self._board.slot(name)
             found = self._healths[model, place] = Health(name, slot=slot)
             found.on_out = lambda trouble: self.on_out(model, trouble)
+            found.on_failure = lambda kind: self.on_failure(model, kind)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from typing import Literal
 
 from gateway.errors import ApiError
 from policies.retries import RetryCause
@@ -30,6 +31,21 @@ _BY_STATUS: Mapping[int, RetryCause] = {
 }
 TIME_LIMITS = ("upstream_first_token_timeout", "upstream_idle_timeout", "upstream_total_timeout")
 """Codes of the gateway's own limits on an upstream."""
+FailureClass = Literal["429", "5xx", "timeout", "cut", "auth", "refused", "unusable", "4xx"]
+"""`refused`: no connection; `unusable`: too long, of another number of choices, or a redirect."""
+_CLASSES: Mapping[str, FailureClass] = {
+    "upstream_unreachable": "refused",
+    "upstream_connect_timeout": "refused",
+    "upstream_connection_broken": "cut",
+    "upstream_invalid_response": "cut",
+    "upstream_authentication_error": "auth",
+    "upstream_answer_too_long": "unusable",
+    "upstream_redirect": "unusable",
+    "upstream_wrong_count": "unusable",
+    "upstream_first_token_timeout": "timeout",
+    "upstream_idle_timeout": "timeout",
+    "upstream_total_timeout": "timeout",
+}
 _FINAL_CODES = frozenset(
     {
         "content_filter", "content_policy_violation", "context_length_exceeded", "insufficient_quota",
@@ -57,6 +73,15 @@ def cause_elsewhere(error: ApiError) -> RetryCause | None:
     if error.code == "upstream_authentication_error":
         return "key_refused"
     return "rate_limited" if error.upstream_status == 429 else cause_of(error)
+
+
+def failure_class(error: ApiError) -> FailureClass:
+    """What kind of failure one call was, for the metrics."""
+    status = error.upstream_status or error.status
+    by_status: FailureClass = "5xx" if status >= 500 else "4xx"
+    if status in (408, 429, 504):
+        by_status = "429" if status == 429 else "timeout"
+    return _CLASSES.get(error.code or "", by_status)
 
 
 def retry_after_s(error: ApiError, now_s: float) -> float | None:

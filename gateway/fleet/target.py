@@ -10,6 +10,7 @@ from gateway.answer import Answer, Generated, Relayed
 from gateway.errors import ApiError, TimedOut
 from gateway.fleet.health import Health, trouble_of
 from gateway.fleet.latency import PeakLatency
+from gateway.fleet.retries import failure_class
 from gateway.providers.base import Provider
 
 T = TypeVar("T")
@@ -98,6 +99,7 @@ class TargetCall:
         """The call failed, or its answer broke off."""
         if not self._close():
             return
+        self._target.health.on_failure(failure_class(error))
         trouble = trouble_of(error)
         if trouble is None:
             self._target.health.answered(self._num_pauses)
@@ -115,6 +117,7 @@ class TargetCall:
         if not self._has_begun:
             self._target.latency.waited(took_s)
         if not self._has_begun and took_s >= LONG_WAIT_S:
+            self._target.health.on_failure("timeout")
             self._target.health.failed("failing", TimedOut("left"), is_probe=self._is_probe)
         elif self._is_probe:
             self._target.health.abandoned()

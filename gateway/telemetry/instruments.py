@@ -41,6 +41,8 @@ ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
 
 UPSTREAM_TROUBLES: Final = ("failing", "rate_limited", "key_refused")
 """Why an upstream is not asked for a while: see gateway/fleet/health.py."""
+UPSTREAM_FAILURES: Final = ("429", "5xx", "timeout", "cut", "auth", "refused", "unusable", "4xx")
+"""How one call of an upstream failed: see gateway/fleet/retries.py."""
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning", "estimated")
 """The last one: of input and output, in answers whose usage was not told to the end."""
 CALL_ERRORS: Final = (
@@ -96,7 +98,8 @@ ERRORS_OFFSET: Final = TOKENS_OFFSET + len(TOKEN_KINDS)
 SIGNALS_OFFSET: Final = ERRORS_OFFSET + len(CALL_ERRORS)
 RETRIES_OFFSET: Final = SIGNALS_OFFSET + len(ENCODER_SIGNALS)
 TROUBLES_OFFSET: Final = RETRIES_OFFSET + len(RETRY_CAUSES)
-GUARDRAILS_OFFSET: Final = TROUBLES_OFFSET + len(UPSTREAM_TROUBLES)
+FAILURES_OFFSET: Final = TROUBLES_OFFSET + len(UPSTREAM_TROUBLES)
+GUARDRAILS_OFFSET: Final = FAILURES_OFFSET + len(UPSTREAM_FAILURES)
 
 DURATION: Final = Histogram(
     "penstock_request_duration_seconds",

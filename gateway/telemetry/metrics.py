@@ -100,6 +100,11 @@ class Metrics:
         at = instruments.TROUBLES_OFFSET + instruments.UPSTREAM_TROUBLES.index(trouble)
         self._counters.values[start + at] += 1
 
+    def upstream_failed(self, model: str, kind: str) -> None:
+        """One call of an upstream of `model` failed. `kind`: one of UPSTREAM_FAILURES."""
+        start = self._starts.get(("chat", model), self._starts["chat", instruments.NO_MODEL])
+        self._counters.values[start + instruments.FAILURES_OFFSET + _FAILURE_AT[kind]] += 1
+
     def fault(self, part: str, kind: str) -> None:
         """Something went wrong beside the requests: one of FAULTS. Call it in one thread for each."""
         self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
@@ -308,6 +313,13 @@ _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
         instruments.RETRIES_OFFSET,
     ),
     (
+        "penstock_upstream_failures",
+        "Calls of upstreams that failed, each attempt counted, by kind.",
+        "kind",
+        instruments.UPSTREAM_FAILURES,
+        instruments.FAILURES_OFFSET,
+    ),
+    (
         "penstock_upstream_ejections",
         "How often an upstream was not asked for a while, by what was wrong.",
         "trouble",
@@ -336,6 +348,7 @@ def _counter(name: str, help_: str, label: str, values: tuple[str, ...], offset:
     return family
 
 
+_FAILURE_AT = {kind: at for at, kind in enumerate(instruments.UPSTREAM_FAILURES)}
 _GUARDRAIL_AT = {labels: at for at, labels in enumerate(instruments.GUARDRAIL_SERIES)}
 
 

@@ -162,7 +162,7 @@ def build_parts(
     tracing = start_tracing(settings.telemetry)
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
     fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
-    fleet.on_out = metrics.upstream_left_out
+    fleet.on_out, fleet.on_failure = metrics.upstream_left_out, metrics.upstream_failed
     routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
     keys = (
         KeysWatch(

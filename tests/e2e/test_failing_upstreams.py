@@ -45,7 +45,9 @@ def gateway(
 ) -> Server:
     """A model of its own for each case, so that none spends another's retries."""
     limits = {"first_token_timeout_s": 0.5, "idle_timeout_s": 0.5}
-    names = [f"{place}-{fault}-{way}" for place in ("one", "all", "fb") for fault in FAULTS for way in WAYS]
+    names = [
+        f"{place}-{fault}-{way}" for place in ("one", "all", "fb", "kind") for fault in FAULTS for way in WAYS
+    ]
     models = {
         name: {"upstream": {"base_url": faulty.base_url, **limits}}
         for name in [*names, "off", "counted", *(f"narrow-{way}" for way in WAYS)]
@@ -173,9 +175,23 @@ def test_rules_turn_retries_off(gateway: Server, faulty: Upstream) -> None:
 
 
 def test_retries_are_counted(gateway: Server) -> None:
-    ask(gateway, "counted", "fault 503 1", "whole")
-    assert gateway.metric("penstock_upstream_retries_total", model="counted", cause="unavailable") == 1
-    assert gateway.metric("penstock_upstream_retries_total", model="counted") == 1
+    ask(gateway, "counted", "fault 503 2", "whole")
+    assert gateway.metric("penstock_upstream_retries_total", model="counted", cause="unavailable") == 2
+    assert gateway.metric("penstock_upstream_retries_total", model="counted") == 2
+    assert gateway.metric("penstock_upstream_failures_total", model="counted", kind="5xx") == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_failed_attempt_is_counted_by_its_kind(gateway: Server, fault: str, way: str) -> None:
+    model = f"kind-{fault}-{way}"
+    ask(gateway, model, f"fault {fault} 99", way)
+    kinds = {"reset": "cut", "role": "cut", "cut": "cut", "hang": "timeout", "stall": "timeout"}
+    kinds |= {"401": "auth", "403": "auth", "408": "timeout", "504": "timeout"}
+    kind = kinds.get(fault, "429" if fault.startswith("429") else "5xx")
+    num_calls = 3 if fault in RETRIED and (fault, way) not in BREAKS_OFF else 1
+    assert gateway.metric("penstock_upstream_failures_total", model=model, kind=kind) == num_calls
+    assert gateway.metric("penstock_upstream_failures_total", model=model) == num_calls
 
 
 def test_choices_pass_over_a_dead_upstream(gateway: Server) -> None:

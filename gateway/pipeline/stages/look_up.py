@@ -13,6 +13,7 @@ from cache.evidence import Verdict
 from cache.question import read_question
 from cache.semantic_cache import Match
 from cache.verify.guards import unreadable
+from gateway.answer import Embedded
 from gateway.auth import KeyRing
 from gateway.errors import TimedOut
 from gateway.exchange.answer_text import whole_text
@@ -220,8 +221,9 @@ class LookUp(Stage):
         tenant = exchange.principal.tenant
 
         async def texts() -> tuple[str, str]:
-            fresh = await whole_text(await model.provider.chat(call))
-            return await whole_text(replay(entry.answer)), fresh
+            fresh = await model.ask_once(lambda provider: provider.chat(call))
+            assert not isinstance(fresh, Embedded)
+            return await whole_text(replay(entry.answer)), await whole_text(fresh)
 
         self._cache.sampler.consider(
             settings.verified_share,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,7 +14,12 @@ from hypothesis import strategies as st
 
 from backend.tokenizer import Tokenizer
 from gateway.anthropic.request import MessagesRequest
+from gateway.settings import Settings
+from gateway.wiring.app import build_app
+from policies.document import ModelEntry, Policies
+from policies.upstream import UpstreamModel, UpstreamTarget
 from tests.gateway.conftest import MakeApp, http_client
+from tests.gateway.providers.upstream.scripted_server import Seen, response, serving, write_all
 from tests.gateway.scripted_engine import ScriptedEngine, says
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -147,3 +153,25 @@ async def test_errors_of_the_effort_name_where_it_is_from(
 ) -> None:
     response = await post(engine_http, PATHS[1], {"model": "ours", "messages": BODY["messages"]} | change)
     assert response.json()["error"]["message"].startswith(expected), response.text
+
+
+async def test_a_count_is_asked_of_a_target_that_works() -> None:
+    """One of two targets refuses connections, and a count of the other one is first refused too."""
+    seen = 0
+
+    async def script(writer: asyncio.StreamWriter, asked: Seen) -> None:
+        nonlocal seen
+        seen += 1
+        assert asked.head.startswith("POST /v1/messages/count_tokens ")
+        body = b'{"error": {"message": "x"}}' if seen == 1 else b'{"input_tokens": 7}'
+        await write_all(writer, [response(body, 503 if seen == 1 else 200, connection="close")])
+        writer.close()
+
+    async with serving(script) as server:
+        targets = [UpstreamTarget(base_url="http://127.0.0.1:9/v1"), UpstreamTarget()]
+        upstream = UpstreamModel(base_url=server.base_url, api="anthropic", targets=targets)
+        policies = Policies(models={"ours": ModelEntry(upstream=upstream)})
+        async with http_client(build_app(Settings(), policies)) as http:
+            for _ in range(5):
+                answer = await post(http, PATHS[1], BODY)
+                assert (answer.status_code, answer.json()) == (200, {"input_tokens": 7}), answer.text

@@ -7,8 +7,14 @@ import pytest
 from backend.lora.info import AdapterInfo
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
-from gateway.errors import NotFound
+from gateway.answer import Answer, Embedded, Usage
+from gateway.errors import NotFound, Unavailable, UpstreamFailed
 from gateway.exchange.model_table import ModelTable, ServedModel
+from gateway.fleet.budget import RetryBudget
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.health import Health
+from gateway.fleet.target import Target
+from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
@@ -33,6 +39,27 @@ def test_the_nearest_name_is_offered(name: str, hint: str) -> None:
         table.resolve(name)
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
     assert len(refused.value.message) < 300
+
+
+async def test_a_question_of_the_gateways_own_goes_to_a_healthy_target_once() -> None:
+    providers = [FakeProvider(), FakeProvider()]
+    targets = [Target(each, Health("m"), place=str(at)) for at, each in enumerate(providers)]
+    model = ServedModel("m", "upstream", providers[0], LIMITS, fleet=Fleet(targets, RetryBudget()))
+    targets[0].health.failed("key_refused", UpstreamFailed("x"))
+    asked: list[Provider] = []
+
+    async def ask(provider: Provider) -> Answer:
+        asked.append(provider)
+        if len(asked) > 3:
+            raise Unavailable("x")
+        return Embedded([], Usage())
+
+    for _ in range(3):
+        await model.ask_once(ask)
+    assert asked == [providers[1]] * 3
+    with pytest.raises(Unavailable):
+        await model.ask_once(ask)
+    assert len(asked) == 4
 
 
 def test_only_engine(provider: EngineProvider) -> None:

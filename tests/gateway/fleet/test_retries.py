@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from email.utils import formatdate
+from typing import get_args
 
 import pytest
 
 from gateway.errors import ApiError, InvalidRequest, TimedOut, UpstreamFailed
-from gateway.fleet.retries import backoff_s, cause_of, retry_after_s
+from gateway.fleet.retries import FailureClass, backoff_s, cause_of, failure_class, retry_after_s
 from gateway.providers.upstream import errors as upstream_errors
 from gateway.providers.upstream.redaction import Redactor
-from gateway.providers.upstream.transport import AnswerTooLong
+from gateway.providers.upstream.transport import (
+    AnswerTooLong,
+    ConnectFailed,
+    ConnectionBroken,
+    ConnectTimedOut,
+    ReplyTimedOut,
+)
+from gateway.telemetry.instruments import UPSTREAM_FAILURES
 
 
 def answered(status: int, body: bytes = b"", **headers: str) -> ApiError:
@@ -50,6 +58,37 @@ def test_statuses_that_pass(body: bytes) -> None:
 )
 def test_failures_without_a_status(error: ApiError, cause: str | None) -> None:
     assert cause_of(error) == cause
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (answered(429), "429"),
+        (answered(429, b'{"error": {"message": "x", "code": "insufficient_quota"}}'), "429"),
+        (answered(500), "5xx"),
+        (answered(529), "5xx"),
+        (answered(501), "5xx"),
+        (answered(408), "timeout"),
+        (answered(504, b'{"error": {"message": "x", "code": "slow"}}'), "timeout"),
+        (answered(401), "auth"),
+        (answered(403, b'{"error": "no"}'), "auth"),
+        (answered(404), "4xx"),
+        (answered(302), "unusable"),
+        (upstream_errors.of_transport(ConnectFailed("x"), "m", "idle"), "refused"),
+        (upstream_errors.of_transport(ConnectTimedOut("x"), "m", "idle"), "refused"),
+        (upstream_errors.of_transport(ConnectionBroken("x"), "m", "idle"), "cut"),
+        (upstream_errors.of_transport(AnswerTooLong("x"), "m", "idle"), "unusable"),
+        *(
+            (upstream_errors.of_transport(ReplyTimedOut("x"), "m", limit), "timeout")
+            for limit in ("first token", "idle", "total")
+        ),
+        (upstream_errors.invalid("m", "x"), "cut"),
+        (InvalidRequest("x"), "4xx"),
+    ],
+)
+def test_each_failure_has_a_kind(error: ApiError, kind: str) -> None:
+    assert failure_class(error) == kind
+    assert get_args(FailureClass) == UPSTREAM_FAILURES
 
 
 def test_the_wait_that_an_upstream_asks_for() -> None:
