@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
 
 from starlette.middleware import Middleware
 from starlette.routing import Route, Router
@@ -84,7 +85,7 @@ class RouteBuilder:
         """
         template = path.replace(":path}", "}")
 
-        async def check_method(call: HttpCall) -> None:
+        def check_method(call: HttpCall) -> Awaitable[None]:
             asked = call.scope["method"]
             handler = handlers.get("GET" if asked == "HEAD" else asked)
             if handler is None:
@@ -92,7 +93,7 @@ class RouteBuilder:
                 raise MethodNotAllowed(
                     f"{asked[:16]} is not allowed on {template}: use {allowed}.", headers={"allow": allowed}
                 )
-            await handler(call)
+            return handler(call)
 
         recorder = self._telemetry if label else self._unrecorded
         endpoint = AsgiEndpoint(
@@ -122,13 +123,38 @@ class RouteBuilder:
             raise unknown_path(call.scope, routes, error_format)
 
         unknown = AsgiEndpoint(self._telemetry, "other", "", refuse, self._headers)
-        return Router(
+        return _DirectRouter(
             routes,
             redirect_slashes=False,
             default=unknown,
             lifespan=_lifespan(resources),
             middleware=middleware,
         )
+
+
+class _DirectRouter(Router):
+    """Starlette's router; paths without parameters skip its search, and its three coroutines.
+
+    Each await between the server and a stream is paid again with every event.
+    """
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Answer a request, or run the lifespan."""
+        endpoint = self._direct.get(scope.get("path", ""))
+        if endpoint is None:
+            return super().__call__(scope, receive, send)
+        return endpoint(scope, receive, send)
+
+    @cached_property
+    def _direct(self) -> dict[str, AsgiEndpoint]:
+        """Endpoints by path: none where a middleware must see the request first."""
+        found: dict[str, AsgiEndpoint] = {}
+        routes = [route for route in self.routes if isinstance(route, Route)]
+        for route in routes if self.middleware_stack == self.app else ():
+            first = next(each for each in routes if each.path_regex.match(route.path))
+            if first is route and isinstance(route.endpoint, AsgiEndpoint) and not route.param_convertors:
+                found[route.path] = route.endpoint
+        return found
 
 
 class AsgiEndpoint:
