@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
-from gateway.answer import Embedded, Generated, Relayed, close_answer
+from gateway.answer import Answer, Embedded, Generated, Relayed, close_answer
 from gateway.endpoints.send_answer import send_generated, send_relayed, send_whole
 from gateway.endpoints.spec import EndpointParts, EndpointSpec, new_exchange
 from gateway.errors import ServerError, to_api_error
@@ -45,7 +46,10 @@ class ModelEndpoint:
         try:
             await self._pipeline.run(exchange)
             is_translated = translation is not None and translation.is_needed
-            await _send(self._spec, exchange, call, translation if is_translated else None)
+            if exchange.answer is not None:
+                await _send(
+                    self._spec, exchange, exchange.answer, call, translation if is_translated else None
+                )
         except asyncio.CancelledError as cancelled:
             if deadlines.cancel_reason is None:
                 exchange.error = to_api_error(cancelled)
@@ -66,10 +70,9 @@ class ModelEndpoint:
                 exchange.error = None  # its traceback refers to this frame, and so to the whole answer
 
 
-async def _send(
-    spec: EndpointSpec, exchange: Exchange, call: HttpCall, translation: Translation | None
-) -> None:
-    answer = exchange.answer
+def _send(
+    spec: EndpointSpec, exchange: Exchange, answer: Answer, call: HttpCall, translation: Translation | None
+) -> Awaitable[None]:
     if translation is not None and isinstance(answer, Relayed):
         answer = exchange.answer = in_deltas(answer)
     if isinstance(answer, Generated | Embedded):
@@ -84,10 +87,9 @@ async def _send(
         if shape is None:
             raise ServerError(f"The endpoint {spec.name!r} has no shape for an answer of text.")
         finish = translation.finish if translation is not None else None
-        await send_generated(exchange, answer, shape(exchange, answer), call, finish)
-    elif isinstance(answer, Embedded):
+        return send_generated(exchange, answer, shape(exchange, answer), call, finish)
+    if isinstance(answer, Embedded):
         if spec.encode is None:
             raise ServerError(f"The endpoint {spec.name!r} has no encoding for an answer of vectors.")
-        await send_whole(exchange, spec.encode(exchange, answer), call)
-    elif answer is not None:
-        await send_relayed(exchange, answer, call)
+        return send_whole(exchange, spec.encode(exchange, answer), call)
+    return send_relayed(exchange, answer, call)

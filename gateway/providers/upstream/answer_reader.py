@@ -146,7 +146,8 @@ class AnswerReader:
         self.tally.settle(is_complete=bool(piece.choices or piece.data or piece.results))
         self._check_count("choices", len(piece.choices or ()), self._num_choices)
         self._check_count("vectors", len(piece.data or ()), self._num_vectors)
-        self._check_indices(piece)
+        if unasked := [each.index for each in piece.choices or () if each.index >= self._num_choices]:
+            raise self._unasked(unasked[0])
 
     def take(self, body: bytes) -> bool:
         """Read one chunk; False for that of the usage, where the client has not asked for it.
@@ -154,7 +155,9 @@ class AnswerReader:
         Raises ApiError when it is an error or not a part of an answer.
         """
         piece = self._decode(body)
-        self._check_indices(piece)
+        for choice in piece.choices or ():
+            if choice.index >= self._num_choices:
+                raise self._unasked(choice.index)
         self._read(piece)
         if not self.has_content:  # after that, events are decoded once
             self.has_content = has_content(body)
@@ -184,10 +187,8 @@ class AnswerReader:
             message = f"it has {num_found} of {num_asked} {what}"
             raise self._wrong_count(message) if num_found else self.invalid(message)
 
-    def _check_indices(self, piece: _Piece) -> None:
-        for choice in piece.choices or ():
-            if choice.index >= self._num_choices:
-                raise self.invalid(f"it has a choice of index {choice.index}, of {self._num_choices} choices")
+    def _unasked(self, index: int) -> ApiError:
+        return self.invalid(f"it has a choice of index {index}, of {self._num_choices} choices")
 
     def _read(self, piece: _Piece) -> None:
         if piece.id and not self.answer_id:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
@@ -84,9 +85,10 @@ class AnswerStream:
         `timeout_s` is for the first events; each wait after them has the idle limit.
         """
         try:
-            self._first = await self._next(timeout_s, "first token")
+            first = await self._next(timeout_s, "first token")
             while not (self._ended or self._answer.has_content or self._num_events >= MAX_HELD_EVENTS):
-                self._first += await self._next(self._idle_timeout_s, "idle")
+                first += await self._next(self._idle_timeout_s, "idle")
+            self._first = first
         except BaseException:
             self._reply.close()
             raise
@@ -95,19 +97,9 @@ class AnswerStream:
         """Return the stream itself."""
         return self
 
-    async def __anext__(self) -> bytes:
+    def __anext__(self) -> Coroutine[Any, Any, bytes]:
         """The next events."""
-        if self._first:
-            data, self._first = self._first, b""
-            return data
-        try:
-            data = await self._next(self._idle_timeout_s, "idle")
-        except BaseException:
-            await self.aclose()
-            raise
-        if not data:
-            raise StopAsyncIteration
-        return data
+        return self._next(self._idle_timeout_s, "idle", has_begun=True)
 
     async def aclose(self) -> None:
         """Stop: close the connection of an upstream that is still generating. Idempotent."""
@@ -116,22 +108,27 @@ class AnswerStream:
         self._reply.close()
         self._answer.settle(is_complete=False)
 
-    async def _next(self, timeout_s: float, waiting_for: str) -> bytes:
-        """The next events, b"" at the end. Comments and blank lines do not extend the time limit."""
+    async def _next(self, timeout_s: float, waiting_for: str, *, has_begun: bool = False) -> bytes:
+        """The next events. Comments and blank lines do not extend the time limit."""
+        out, self._first = self._first, b""
         deadline_s = time.monotonic() + timeout_s
-        out = b""
-        while not out and not self._ended:
-            left_s = deadline_s - time.monotonic()
-            try:
+        try:
+            while not out and not self._ended:
+                left_s = deadline_s - time.monotonic()
                 if left_s <= 0:  # bytes may always be ready, so that no read has to wait
                     raise ReplyTimedOut
                 data = await self._reply.read(left_s)
-                events = self._events.feed(data) if data else self._events.close()
-            except upstream_errors.TRANSPORT_ERRORS as error:
+                out = self._relay(self._events.feed(data) if data else self._events.close())
+                if self._is_done or not data:
+                    out += await self._end()
+        except BaseException as error:
+            if has_begun:
+                await self.aclose()
+            if isinstance(error, upstream_errors.TRANSPORT_ERRORS):
                 raise self._answer.failed(error, waiting_for) from error
-            out = self._relay(events)
-            if self._is_done or not data:
-                out += await self._end()
+            raise
+        if not out:
+            raise StopAsyncIteration
         return out
 
     def _relay(self, events: list[bytes]) -> bytes:

@@ -54,8 +54,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionBroken("a request was sent before the connection was made")
         self._transport.write(data)
 
-    async def wait(self, timeout_s: float) -> None:
-        """Wait for headers, body or the end. Raises ReplyTimedOut or ConnectionBroken."""
+    def wait(self, timeout_s: float) -> asyncio.Future[None]:
+        """What is done when headers, body or the end are there. Raises ReplyTimedOut or ConnectionBroken."""
         if self._error is not None:
             raise self._error
         self._deadline_s = self._loop.time() + timeout_s
@@ -65,10 +65,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = self._loop.call_at(self._deadline_s, self._expire)
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def take(self) -> bytes:
         """The body bytes received and not yet taken."""
@@ -103,11 +100,11 @@ class Connection(asyncio.Protocol):
     def _expire(self) -> None:
         # One timer per exchange: when it fires early, because the deadline has moved, it is set again.
         self._timer = None
-        if self._waiter is None:
+        if self._waiter is None or self._waiter.done():
             return
         if self._loop.time() < self._deadline_s:
             self._timer = self._loop.call_at(self._deadline_s, self._expire)
-        elif not self._waiter.done():
+        else:
             self._waiter.set_exception(ReplyTimedOut())
 
     def _wake(self) -> None:
@@ -142,11 +139,10 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(f"the upstream does not speak HTTP/1.1 ({type(error).__name__})")
         else:
-            self._check_bounds()
+            if not self.complete:
+                self._check_bounds()
 
     def _check_bounds(self) -> None:
-        if self.complete:
-            return
         if self._framing_bytes > MAX_FRAMING_BYTES:
             part = "chunk framing is" if self.has_headers else "headers are"
             self._fail(f"the upstream's {part} longer than {MAX_FRAMING_BYTES} bytes")

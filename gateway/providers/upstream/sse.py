@@ -29,6 +29,12 @@ class EventReader:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that this chunk completes. Raises AnswerTooLong."""
+        if (
+            chunk.endswith(b"\n\n") and chunk.startswith(b"data: ") and chunk.find(b"\n") == len(chunk) - 2
+            and not (self._pending or self._data or self._after_cr or b"\r" in chunk)
+        ):  # fmt: skip
+            self._at_start = False
+            return [chunk[6:-2]]  # one whole event, as most chunks are
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk[0] == 0x0A:

@@ -89,9 +89,10 @@ class Reply(ABC):
         """
         if self._is_compressed:
             return await self._read_decompressed(timeout_s)
-        if self._is_busy():
+        if time.monotonic() - self._busy_since_s > MAX_BUSY_S:
             await self._yield()
-        return self._cut(self._unread or await self._read_raw(timeout_s))
+        data = self._unread or await self._read_raw(timeout_s)
+        return data if len(data) <= MAX_READ_BYTES and not self._unread else self._cut(data)
 
     async def _read_decompressed(self, timeout_s: float) -> bytes:
         deadline_s = time.monotonic() + timeout_s
