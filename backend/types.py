@@ -84,6 +84,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     draft: DraftOptions | None = None  # None: the model's configuration
     priority: int = 0  # 1: background; computed when none with 0 has a prompt to compute
     prediction_token_ids: list[int] = []  # expected output, used as drafts; does not change the result
+    # Output that an engine which is gone has generated already: counts as output, and is not repeated.
+    resume_token_ids: list[int] = []
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -166,7 +168,7 @@ class TokenGrammar(Protocol):
 class SequenceStatus(enum.Enum):
     """Scheduling state of a sequence."""
 
-    WAITING = "waiting"  # in the queue; new or preempted
+    WAITING = "waiting"  # in the queue; new, resumed or preempted
     RUNNING = "running"  # owns a row and pages
     FINISHED = "finished"
 

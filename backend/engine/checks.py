@@ -27,12 +27,30 @@ def check_request(request: Request, vocab_size: int) -> None:
         wrong = next(token for token in prompt if not 0 <= token < vocab_size)
         raise RequestError(f"prompt token id {wrong!r} is outside the vocabulary of {vocab_size}", "prompt")
     _check_params(request.params, vocab_size)
+    _check_resumed(request, vocab_size)
     num_top = request.params.prompt_logprobs
     if num_top is not None and len(prompt) * (num_top + 1) > MAX_PROMPT_ENTRIES:
         raise RequestError(
             f"prompt_logprobs is {num_top!r} for {len(prompt)} prompt tokens; ask for at most "
             f"{MAX_PROMPT_ENTRIES} log-probabilities in total",
             "prompt_logprobs",
+        )
+
+
+def _check_resumed(request: Request, vocab_size: int) -> None:
+    resumed = request.resume_token_ids
+    if not resumed:
+        return
+    if len(resumed) >= request.params.max_tokens:
+        raise RequestError(
+            f"resume_token_ids has {len(resumed)} tokens of at most {request.params.max_tokens} in all; "
+            "resume only an output that is not complete",
+            "resume_token_ids",
+        )
+    if min(resumed) < 0 or max(resumed) >= vocab_size:
+        wrong = next(token for token in resumed if not 0 <= token < vocab_size)
+        raise RequestError(
+            f"token id {wrong!r} is outside the vocabulary of {vocab_size}", "resume_token_ids"
         )
 
 

@@ -104,7 +104,7 @@ class Engine:
         self.speculator.check(request, self._vocab_size)
         params, prompt = request.params, request.prompt_token_ids
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        sequence = Sequence(request, list(prompt), len(prompt), seed=seed)
+        sequence = Sequence(request, [*prompt, *request.resume_token_ids], len(prompt), seed=seed)
         grammar = self._grammars.submit(request)
         self.scheduler.add(sequence)
         if grammar is not None:

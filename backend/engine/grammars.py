@@ -60,6 +60,8 @@ class Grammars:
             del self._pending[sequence]
             try:
                 sequence.grammar = new_grammar(compiled)
+                for token_id in sequence.request.resume_token_ids:
+                    sequence.grammar.advance(token_id)
             except (RequestError, TryAgain) as error:
                 rejected.append((sequence, error))
             sequence.is_blocked = False

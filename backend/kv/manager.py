@@ -110,7 +110,7 @@ class KVManager:
         chain.is_open = self._may_hit(sequence)
         chain.num_published = len(match.nodes)
         chain.deepest = match.nodes[-1] if match.nodes else None
-        if sequence.num_preemptions == 0:
+        if sequence.num_preemptions == 0 and not sequence.request.resume_token_ids:
             sequence.num_cached_tokens = match.num_tokens
             self.prefix_hit_tokens_total += match.num_tokens
 

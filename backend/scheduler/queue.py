@@ -53,7 +53,7 @@ class WaitingQueue:
         tenants.enter(sequence)
 
     def push_front(self, sequence: Sequence) -> None:
-        """Put a preempted sequence before its tenant's others. The bound does not apply: it was admitted."""
+        """Put a sequence that was admitted before ahead of its tenant's others. The bound does not apply."""
         self._waiting[sequence.request.request_id] = sequence
         self.tenants_of(sequence).enter(sequence, is_first=True)
 

@@ -130,7 +130,10 @@ class Scheduler:
         request_id = sequence.request.request_id
         if request_id in self._running or request_id in self._queue:
             raise RequestError(f"request id {request_id!r} is in use; give every request its own")
-        self._queue.push(sequence)
+        if sequence.num_output_tokens:  # resumed: an engine that is gone had admitted it
+            self._queue.push_front(sequence)
+        else:
+            self._queue.push(sequence)
         if sequence.arrival_s < 0.0:
             sequence.arrival_s = self._clock()
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -223,3 +224,42 @@ def test_any_mix_of_add_abort_and_preemption_gives_the_same_text(
     engine.scheduler.check_invariants()
     assert {key: got.get(key, []) for key in wanted} == wanted
     assert not runner.rows and engine.kv.free_pages == num_pages
+
+
+def test_a_resumed_output_goes_on_at_its_place() -> None:
+    prompt, whole = list(range(20, 45)), expected(list(range(20, 45)), 30)
+    assert len(whole) == 30
+    for cut in range(1, 30):
+        engine = new_engine(FakeRunner())
+        engine.add(resume(ask("a", prompt, 30), whole[:cut]))
+        outputs = drain(engine)["a"]
+        assert text(outputs) == whole[cut:] and outputs[-1].finish_reason == "length"
+        assert all(output.num_cached_tokens == 0 for output in outputs)
+
+
+def test_a_resumed_sequence_is_served_first_and_never_refused() -> None:
+    engine = new_engine(FakeRunner(), max_running=1, max_queue=2)
+    engine.add(ask("a", [1, 2, 3], 3, ignore_eos=True))
+    engine.step()
+    for name in "bc":
+        engine.add(ask(name, [1, 2, 3], 2, ignore_eos=True))
+    with pytest.raises(QueueFull):
+        engine.add(ask("late", [1, 2, 3]))
+    engine.add(resume(ask("resumed", [4, 5], 4, ignore_eos=True), [6]))
+    ends: list[str] = []
+    while engine.has_work:
+        ends += [output.request_id for output in engine.step() if output.finish_reason]
+    assert ends == ["a", "resumed", "b", "c"]
+
+
+def test_a_resumed_output_was_not_complete_and_is_of_this_vocabulary() -> None:
+    engine = new_engine(FakeRunner())
+    for wrong, message in (([5] * 8, "8 tokens of at most 8"), ([5, 1000], "1000"), ([-1], "-1")):
+        with pytest.raises(RequestError, match=message) as caught:
+            engine.add(resume(ask("a", [1]), wrong))
+        assert caught.value.param == "resume_token_ids"
+    assert not engine.has_work
+
+
+def resume(request: Request, token_ids: list[int]) -> Request:
+    return msgspec.structs.replace(request, resume_token_ids=token_ids)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from backend.config import SpeculativeConfig
@@ -175,6 +176,30 @@ def test_a_step_reports_what_its_grammars_took_and_gave(pico: Pico) -> None:
     assert all(report.mask_s < 1 for report in grammars) and sum(report.mask_s > 0 for report in grammars) > 9
     assert forced <= sum(report.num_forced_tokens for report in grammars) <= 2 * 40
     compiler.close()
+
+
+@pytest.mark.parametrize("drafter", ["none", "ngram"])
+def test_resumed_at_any_cut_a_grammar_goes_on(pico: Pico, drafter: str) -> None:
+    asked = people(pico, logprobs=1)
+    thinks = spec(PERSON, thought="whole", max_thought_tokens=6)
+    asked.append(pico.request("thinks", QUESTION, thinks, max_tokens=40, seed=4, temperature=1.0))
+    whole = run(pico.engine(dtype="float32"), asked)
+    again, wanted = [], {}
+    for request in asked:
+        tokens = token_ids(whole[request.request_id])
+        for cut in range(min(len(tokens) + 1, 40)):
+            if cut == len(tokens) and whole[request.request_id][-1].stop_token_id is None:
+                break  # the last token ended it
+            name = f"{request.request_id}/{cut}"
+            again.append(msgspec.structs.replace(request, request_id=name, resume_token_ids=tokens[:cut]))
+            wanted[name] = tokens[cut:]
+    speculative = SpeculativeConfig(drafter=drafter, adaptive=False)
+    found = run(pico.engine(dtype="float32", max_queue=512, speculative=speculative), again)
+    assert {name: token_ids(outputs) for name, outputs in found.items()} == wanted
+    for name, outputs in found.items():
+        assert outputs[-1].finish_reason == whole[name.split("/")[0]][-1].finish_reason
+        records = [record.token_id for output in outputs for record in output.logprobs or []]
+        assert records == (wanted[name] if "thinks" not in name else [])
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "suffix"])

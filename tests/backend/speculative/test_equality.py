@@ -137,6 +137,39 @@ def test_the_output_is_that_without_drafts(model: LoadedModel, drafter: str, cas
         assert sum(len(outputs) for outputs in warm.values()) < 4 * NEW_TOKENS - 20
 
 
+def resumed(request: Request, cut: int, outputs: list[StepOutput]) -> Request:
+    """What a gateway sends to the next engine when the one that gave `outputs` is gone after `cut` tokens."""
+    tokens = [t for o in outputs for t in o.token_ids]
+    name = f"{request.request_id}/{cut}"
+    return msgspec.structs.replace(request, request_id=name, resume_token_ids=tokens[:cut])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("drafter", ["none", *DRAFTERS])
+def test_resumed_at_any_cut_the_output_goes_on_as_if_nothing_had_been(
+    model: LoadedModel, drafter: str, case: str
+) -> None:
+    asked = requests(**CASES[case])
+    plain = run(new_engine(model), asked)
+    if drafter == "prediction":
+        asked = predicted(asked, plain)
+    lengths = {name: sum(len(o.token_ids) for o in outputs) for name, outputs in plain.items()}
+    cuts = [
+        (request, cut)
+        for request in asked
+        for cut in range(lengths[request.request_id] + 1)
+        if cut < request.params.max_tokens
+    ]
+    again = [resumed(request, cut, plain[request.request_id]) for request, cut in cuts]
+    engine = new_engine(model, drafter, prefix_cache=drafter != "none", max_queue=512)
+    found = answers(run(engine, again))
+    whole = answers(plain)
+    for request, cut in cuts:
+        tokens, records, *end = whole[request.request_id]
+        assert isinstance(tokens, list) and isinstance(records, list)
+        assert found[f"{request.request_id}/{cut}"] == (tokens[cut:], records[cut:], *end)
+
+
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_also_when_preempted_in_small_chunks(model: LoadedModel, drafter: str, temperature: float) -> None:
