@@ -85,3 +85,13 @@ def cost_usd(price: Price | None, usage: Usage, *, is_batch: bool = False) -> fl
     if is_batch:
         usd *= price.batch_factor
     return usd + price.request_usd + usage.machine_seconds * price.machine_second_usd
+
+
+def highest_usd(price: Price | None, usage: Usage, *, is_batch: bool = False) -> float:
+    """The most that a call with these tokens and machine seconds can cost, whatever its tokens will be."""
+    if price is None:
+        return 0.0
+    usd = price.highest_usd(usage.prompt_tokens, usage.completion_tokens)
+    if is_batch:
+        usd *= price.batch_factor
+    return usd + price.request_usd + usage.machine_seconds * price.machine_second_usd

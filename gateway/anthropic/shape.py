@@ -175,8 +175,8 @@ class MessageShape:
 def usage_object(usage: Usage) -> dict[str, Any]:
     """Token counts as Anthropic has them: `input_tokens` are those that no cache had."""
     return {
-        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(0, usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

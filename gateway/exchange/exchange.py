@@ -74,6 +74,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Priority of its sequences in an engine: 0, or 1 for a batch's."""
         return 0 if self.caller is None else self.caller.priority
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a line of a batch: a price may have a factor for these."""
+        return self.caller is not None and self.caller.endpoint_label == "batch"
+
 
 class Routed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What choose_model has decided, once, before anything else is known of the answer."""

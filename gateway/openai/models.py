@@ -74,10 +74,15 @@ def _for_anthropic(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _pricing(price: Price) -> dict[str, str]:
     """In OpenRouter's shape: USD per token, as a decimal string because a float is inexact."""
-    return {
-        "prompt": _per_token(price.input_usd_per_million_tokens),
-        "completion": _per_token(price.output_usd_per_million_tokens),
+    per_million = {
+        "prompt": price.input_usd_per_million_tokens,
+        "completion": price.output_usd_per_million_tokens,
+        "input_cache_read": price.cached_input_usd_per_million_tokens,
+        "input_cache_write": price.cache_write_usd_per_million_tokens,
+        "internal_reasoning": price.reasoning_usd_per_million_tokens,
+        "request": price.request_usd * 1e6 or None,
     }
+    return {name: _per_token(usd) for name, usd in per_million.items() if usd is not None}
 
 
 def _per_token(usd_per_million: float) -> str:

@@ -49,7 +49,7 @@ class Account(Stage):
         for model, usage in calls:
             if exchange.admitted.counts_tokens:
                 self._ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
-            usd = cost_usd(model.price, usage)
+            usd = cost_usd(model.price, usage, is_batch=exchange.asked.is_batch)
             self._ledger.spend(tenant, model.parent or model.name, usd)
             sum_usd += usd
         return sum_usd

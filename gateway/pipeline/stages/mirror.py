@@ -92,7 +92,8 @@ class Mirror(Stage):
             error_type = "" if error is None else type(error).__name__
             usage = None if answer is None else answer.usage
             if usage is not None:
-                self._ledger.spend("", model.parent or model.name, cost_usd(model.price, usage))
+                usd = cost_usd(model.price, usage, is_batch=exchange.asked.is_batch)
+                self._ledger.spend("", model.parent or model.name, usd)
             telemetry.call_ended(CallResult(usage=usage, response_model=model.name, error_type=error_type))
             telemetry.end(200 if error is None else error.status, error_type)
 

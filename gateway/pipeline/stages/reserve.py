@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gateway.accounting.admission import Admission
-from gateway.accounting.ledger import cost_usd
+from gateway.accounting.ledger import highest_usd
 from gateway.accounting.reservations import NOTHING, Cost
 from gateway.answer import Usage
 from gateway.errors import NotFound
@@ -82,7 +82,8 @@ class Reserve(Stage):
         if isinstance(request, ChatRequest | CompletionRequest):
             answer = request.token_limit or self._usual(model, prompt)
             answer *= num_choices(request)
-        return Cost(prompt + answer, cost_usd(model.price, Usage(prompt, answer)))
+        most = Usage(prompt, answer, machine_seconds=_machine_seconds(model, prompt, answer))
+        return Cost(prompt + answer, highest_usd(model.price, most, is_batch=exchange.asked.is_batch))
 
     def _usual(self, model: ServedModel, prompt: int) -> int:
         usual = round(LONG_ANSWER * self._memory.answer_tokens.expected(model.name))
@@ -94,3 +95,11 @@ def _is_bounded(exchange: Exchange) -> bool:
     """Whether the request says how long its answer may be."""
     request = exchange.request
     return not isinstance(request, ChatRequest) or request.token_limit is not None
+
+
+def _machine_seconds(model: ServedModel, prompt: int, answer: int) -> float:
+    """What an engine would work for it, all tokens computed and every step this request's alone."""
+    if model.engine is None or model.price is None or not model.price.machine_second_usd:
+        return 0.0
+    stats = model.engine.client.stats
+    return prompt * stats.prefill_s_per_token + answer * stats.decode_step_s

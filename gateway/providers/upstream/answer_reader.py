@@ -35,6 +35,8 @@ _Tokens = Annotated[int, Meta(ge=0, le=MAX_USAGE_TOKENS)] | None
 
 class _Details(msgspec.Struct, gc=False):
     cached_tokens: _Tokens = 0
+    cache_write_tokens: _Tokens = 0
+    cache_creation_tokens: _Tokens = 0  # LiteLLM's name for it
     reasoning_tokens: _Tokens = 0
 
 
@@ -42,6 +44,7 @@ class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: _Tokens = 0
     completion_tokens: _Tokens = 0
     total_tokens: object = None  # all that Jina tells
+    prompt_cache_hit_tokens: _Tokens = 0  # DeepSeek's, beside no details
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
@@ -263,16 +266,27 @@ class AnswerReader:
                 logger.warning("upstream of model %r sent an invalid usage: not counted", self._model)
             return
         usage = self.usage  # what is known stays where a later chunk does not tell it
-        usage.completion_tokens = found.completion_tokens or usage.completion_tokens
+        completion_tokens = _completion_tokens(found)
+        usage.completion_tokens = completion_tokens or usage.completion_tokens
         prompt_tokens, total = found.prompt_tokens, found.total_tokens
         if not prompt_tokens and isinstance(total, int) and 0 < total <= MAX_USAGE_TOKENS:
             prompt_tokens = max(0, total - usage.completion_tokens)
         usage.prompt_tokens = prompt_tokens or usage.prompt_tokens
-        if found.completion_tokens:
+        if completion_tokens:
             self.tally.report()
-        if found.prompt_tokens_details is not None:
-            usage.cached_tokens = found.prompt_tokens_details.cached_tokens or usage.cached_tokens
+        of_prompt = found.prompt_tokens_details or _Details()
+        usage.cached_tokens = of_prompt.cached_tokens or found.prompt_cache_hit_tokens or usage.cached_tokens
+        written = of_prompt.cache_write_tokens or of_prompt.cache_creation_tokens
+        usage.cache_write_tokens = written or usage.cache_write_tokens
         if found.completion_tokens_details is not None:
             usage.reasoning_tokens = (
                 found.completion_tokens_details.reasoning_tokens or usage.reasoning_tokens
             )
+
+
+def _completion_tokens(found: _Usage) -> int:
+    """Count the answer with its reasoning, which xAI tells beside it."""
+    details, written = found.completion_tokens_details, found.completion_tokens or 0
+    thought = (details.reasoning_tokens or 0) if details is not None else 0
+    is_beside = thought and found.total_tokens == (found.prompt_tokens or 0) + written + thought
+    return written + thought if is_beside else written

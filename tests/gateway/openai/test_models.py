@@ -32,6 +32,30 @@ async def test_price_is_listed_per_token_as_text(usd_per_million: float, per_tok
     assert not {"pricing", "root"} & set(free)
 
 
+async def test_prices_of_their_own_are_listed_under_openrouters_names() -> None:
+    price = Price(
+        input_usd_per_million_tokens=4.0,
+        output_usd_per_million_tokens=10.0,
+        cached_input_usd_per_million_tokens=0.0,
+        cache_write_usd_per_million_tokens=5.0,
+        reasoning_usd_per_million_tokens=20.0,
+        request_usd=0.002,
+        machine_second_usd=1.0,
+    )
+    models = {"m": ModelEntry(engine=EngineModel(checkpoint="/none"), price=price)}
+    app = build_app(Settings(), Policies(models=models, version="v1"), {"m": FakeProvider()})
+    async with http_client(app) as http:
+        (listed,) = (await http.get("/v1/models")).json()["data"]
+    assert listed["pricing"] == {
+        "prompt": "0.000004",
+        "completion": "0.00001",
+        "input_cache_read": "0",
+        "input_cache_write": "0.000005",
+        "internal_reasoning": "0.00002",
+        "request": "0.002",
+    }
+
+
 async def test_anthropics_client_reads_it_strictly_validated() -> None:
     models = {name: ModelEntry(engine=EngineModel(checkpoint="/none")) for name in ("one", "two")}
     app = build_app(Settings(), Policies(models=models, version="v1"), dict.fromkeys(models, FakeProvider()))

@@ -151,7 +151,7 @@ class MessageReader(BlockReader):
         cached = counts.get("cache_read_input_tokens", 0)
         written = counts.get("cache_creation_input_tokens", 0)
         usage.prompt_tokens = counts.get("input_tokens", 0) + cached + written
-        usage.cached_tokens = cached
+        usage.cached_tokens, usage.cache_write_tokens = cached, written
         usage.completion_tokens = counts.get("output_tokens", 0)
         self._has_told = bool(found.output_tokens)
         details = found.output_tokens_details

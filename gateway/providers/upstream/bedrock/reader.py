@@ -165,8 +165,9 @@ class ConverseReader(BlockReader):
 
     def _read_usage(self, found: _Usage) -> None:
         """Input tokens are those that no cache had."""
-        usage, cached = self.usage, found.cache_read_input_tokens or 0
-        usage.prompt_tokens = (found.input_tokens or 0) + cached + (found.cache_write_input_tokens or 0)
-        usage.cached_tokens = cached
+        usage = self.usage
+        cached, written = found.cache_read_input_tokens or 0, found.cache_write_input_tokens or 0
+        usage.prompt_tokens = (found.input_tokens or 0) + cached + written
+        usage.cached_tokens, usage.cache_write_tokens = cached, written
         usage.completion_tokens = found.output_tokens or 0
         self._has_end = True

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway.accounting.ledger import Ledger
-from gateway.answer import Delta, Generated, Usage, close_answer
-from gateway.auth import KeyRing
+from gateway.answer import Delta, Embedded, Generated, Usage, close_answer
+from gateway.auth import InternalCaller, KeyRing
 from gateway.errors import UpstreamFailed
 from gateway.exchange.exchange import Exchange
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.pipeline.pipeline import Pipeline, PipelineParts
+from gateway.pipeline.stages.account import Account
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.requests.types import ChatRequest
@@ -208,6 +210,18 @@ async def test_the_order_of_settling_does_not_matter(settles_first: int) -> None
         await close_answer(exchange.answer)
         gateway.pipeline.settle(exchange)
     assert gateway.paid_by_all == [PROMPT_TOKENS + LENGTH, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("label", "factor"), [("batch", 0.5), ("", 1.0)])
+async def test_a_line_of_a_batch_costs_its_factor(label: str, factor: float) -> None:
+    ledger, exchange = Ledger(), exchange_with({})
+    exchange.asked = structs.replace(exchange.asked, caller=InternalCaller("t", 1, label))
+    price = structs.replace(PRICE, batch_factor=0.5)
+    exchange.model = ServedModel("m", "engine", FakeProvider(), TimeLimits(None, None, 60), price=price)
+    exchange.answer = Embedded([], Usage(PROMPT_TOKENS, LENGTH))
+    Account(ledger).settle(exchange)
+    assert exchange.charged.usd == factor * (PROMPT_TOKENS + LENGTH)
+    assert ledger.model_usd("m") == exchange.charged.usd
 
 
 STEPS = st.lists(

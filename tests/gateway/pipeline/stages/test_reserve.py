@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from gateway.accounting.admission import Admission, Admitted
 from gateway.accounting.ledger import Ledger
@@ -46,7 +48,17 @@ def served(name: str, usd_per_million: float, context: int | None = None) -> Ser
     return ServedModel(name, "engine", FakeProvider(), limits, price=price, capabilities=capabilities)
 
 
-MODELS = ModelTable([served("m", 1.0), served("n", 3.0), served("o", 2.0), served("short", 1.0, 50)], {})
+def thinking() -> ServedModel:
+    """Reasoning costs five times the text, each call a ten-thousandth of a USD."""
+    model = served("thinks", 1.0)
+    assert model.price is not None
+    price = structs.replace(model.price, reasoning_usd_per_million_tokens=5.0, request_usd=1e-4)
+    return replace(model, price=price)
+
+
+MODELS = ModelTable(
+    [thinking(), served("m", 1.0), served("n", 3.0), served("o", 2.0), served("short", 1.0, 50)], {}
+)
 
 
 class Stage:
@@ -99,6 +111,7 @@ CASES: list[tuple[dict[str, Any], float, float]] = [
     ({"max_tokens": 30, "n": 4}, 130, 130),
     ({}, 10 + USUAL, 10 + USUAL),
     ({"model": "short"}, 50, 50),
+    ({"model": "thinks", "max_tokens": 30}, 40, 10 + 150 + 100),
     ({"endpoint": "completions"}, 26, 26),
     ({"endpoint": "completions", "prompt": [PROMPT, PROMPT], "max_tokens": 5, "n": 2}, 40, 40),
     ({"endpoint": "embeddings"}, 10, 10),
