@@ -16,6 +16,7 @@ from tests.bench import (
     cache_semantic,
     chaos,
     engine,
+    faults,
     gateway,
     grammars,
     guardrails,
@@ -37,7 +38,7 @@ def main() -> None:
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
     modules = (
-        adapters, background, cache, cache_index, cache_semantic, chaos, engine, gateway, grammars,
+        adapters, background, cache, cache_index, cache_semantic, chaos, engine, faults, gateway, grammars,
         guardrails, policy, prefix, soak, speculative, stall, translation,
     )  # fmt: skip
     for module in modules:

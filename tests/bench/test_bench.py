@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import pytest
 
 from tests.bench import load
+from tests.bench.faults import streamed_outcome, whole_outcome
 from tests.bench.gateway import _milliseconds
 from tests.bench.stopwatch import Stopwatch, median_and_quartiles
 from tests.bench.targets import Target, parse_peer
@@ -51,6 +53,25 @@ def test_wrk_times(text: str, value: float) -> None:
 def test_peers_are_read_from_the_command_line() -> None:
     peer = parse_peer("other=http://127.0.0.1:9/v1/#gpt some-gateway --port '9'")
     assert peer == Target("other", "http://127.0.0.1:9/v1", "gpt", ("some-gateway", "--port", "9"))
+
+
+def _stream(*pieces: dict[str, object], done: bool = True) -> list[str]:
+    lines = [f"data: {json.dumps(piece)}" for piece in pieces]
+    return [*lines, "data: [DONE]"] if done else lines
+
+
+def test_what_a_client_sees_of_a_failing_upstream() -> None:
+    def delta(text: str, finish: str | None = None) -> dict[str, object]:
+        return {"choices": [{"delta": {"content": text}, "finish_reason": finish}]}
+
+    assert streamed_outcome(_stream(delta("echo"), delta("", "stop"))) == "whole"
+    assert streamed_outcome(_stream(delta("part"), {"error": {"message": "x"}})) == "error event"
+    assert streamed_outcome(_stream(delta("part"))) == "SILENT CUT"
+    assert streamed_outcome(_stream(delta("part"), done=False)) == "SILENT CUT"
+    assert streamed_outcome(_stream(delta("part"), delta("echo"), delta("", "stop"))) == "WRONG TEXT"
+    assert whole_outcome('{"choices": [{"message": {"content": "echo"}}]}') == "whole"
+    assert whole_outcome('{"choices": [{"message": {"content": null}}]}') == "BROKEN 200"
+    assert whole_outcome('{"choi') == "BROKEN 200"
 
 
 def test_a_stopwatch_separates_cpu_time_from_waiting() -> None:

@@ -12,6 +12,7 @@ class HttpThread:
     """Listens on an ephemeral port until closed. Set everything that handlers need before `__init__`."""
 
     base_url: str  # ends in /v1
+    port = 0  # 0: any that is free
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -33,7 +34,7 @@ class HttpThread:
         self.add_routes(app.router)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         self._loop.run_until_complete(runner.setup())
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", self.port)
         self._loop.run_until_complete(site.start())
         self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         self._ready.set()
