@@ -1,4 +1,4 @@
-"""Checks of who is named: tenants that no caller can be, API keys in place of names, idle budgets."""
+"""Checks of who is named: tenants that no caller can be, API keys in place of names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ KEY_NAME_HINT = "`key-` and the first 8 hex digits of the key's SHA-256 (`pensto
 
 
 def caller_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """API keys where a tenant is to be named, and budgets that could count nothing. No key is quoted."""
+    """API keys where a tenant is to be named. No key is quoted."""
     for path, name in _named(sections):
         if looks_secret(name) and not _KEY_NAME.fullmatch(name):
             message = (
                 f"{_section(path)} holds what looks like an API key; write {KEY_NAME_HINT}, never the key"
             )
-            yield Problem(_place(places, path), message)
-    for path in _budgets(sections):
-        if not any((entry or {}).get("price") for entry in sections["models"].values()):
-            message = f"{'.'.join(path)} counts nothing, as no model has a `price`; add one to the models"
             yield Problem(_place(places, path), message)
 
 
@@ -54,35 +50,10 @@ def caller_warnings(
             known = [each for each, entry in tenants.items() if not _is_unreachable(each, entry)]
             message = f"{'.'.join(path)} names no tenant that a caller can be{nearest(name, known)}"
             yield Problem(_place(places, path), message)
-    yield from _unpriced(sections, places)
-
-
-def _unpriced(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    """Budgets of those who may only ask for models that cost nothing."""
-    models = sections["models"]
-    if not any((entry or {}).get("price") for entry in models.values()):
-        return
-    for path in _budgets(sections):
-        allowed = sections[path[0]][path[1]].get("models")
-        known = [name for name in allowed or [] if name in models]
-        if (
-            known
-            and len(known) == len(allowed)
-            and not any((models[name] or {}).get("price") for name in known)
-        ):
-            message = f"{'.'.join(path)} counts nothing, as none of its `models` has a `price`"
-            yield Problem(_place(places, path), message)
 
 
 def _is_unreachable(name: str, entry: Mapping[str, Any] | None) -> bool:
     return name != "default" and not _KEY_NAME.fullmatch(name) and not (entry or {}).get("keys")
-
-
-def _budgets(sections: Mapping[str, Any]) -> Iterator[KeyPath]:
-    for section in ("tiers", "tenants"):
-        for name, entry in sections[section].items():
-            if ((entry or {}).get("limits") or {}).get("usd_per_day") is not None:
-                yield section, name, "limits", "usd_per_day"
 
 
 def _named(sections: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:

@@ -20,6 +20,7 @@ from policies.check_cache import cache_problems
 from policies.check_callers import caller_problems, caller_warnings
 from policies.check_choices import choice_warnings
 from policies.check_guardrails import guardrail_problems, unscreened_paths
+from policies.check_prices import price_problems
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
@@ -159,6 +160,7 @@ class _Merge:
         self.problems += passthrough_problems(self.sections, self.places)
         self.problems += tenant_problems(self.sections, self.places)
         self.problems += caller_problems(self.sections, self.places)
+        self.problems += price_problems(self.sections, self.places)
         self.problems += release_problems(self.sections, self.places)
         routes = RouteChecks(self.sections, self.places)
         routes.run()

@@ -1,4 +1,4 @@
-"""Tenants that no caller can be, keys in place of names, and budgets that count nothing."""
+"""Tenants that no caller can be, and keys in place of names."""
 
 from __future__ import annotations
 
@@ -69,32 +69,16 @@ def test_an_api_key_in_place_of_a_tenant(tmp_path: Path, text: str) -> None:
             "6: cache.operators.0 names no tenant that a caller can be; known: acme",
         ),
         ("probes: {p: {tenant: acm, expect: {}}}", "6: probes.p.tenant names no tenant that a caller can be"),
-        (
-            "tiers: {t: {models: [free], limits: {usd_per_day: 1}}}",
-            "6: tiers.t.limits.usd_per_day counts nothing, as none",
-        ),
     ],
 )
-def test_names_that_no_caller_has_and_idle_budgets_are_warned_of(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_names_that_no_caller_has_are_warned_of(tmp_path: Path, text: str, message: str) -> None:
     (found,) = load(tmp_path, MODELS + text)
     assert found.startswith(message)
 
 
 def test_callers_that_can_be(tmp_path: Path) -> None:
-    text = (
-        "  default: {}\n  key-12345678: {limits: {usd_per_day: 3}}\nadmin: {principals: [acme, key-12345678]}"
-    )
+    text = "  default: {}\n  key-12345678: {tier: t}\nadmin: {principals: [acme, key-12345678]}"
     assert load(tmp_path, MODELS + text) == []
-
-
-def test_a_budget_without_any_price(tmp_path: Path) -> None:
-    text = MODELS.replace(f", {PRICED}", "") + "  key-12345678: {limits: {usd_per_day: 3}}"
-    assert load(tmp_path, text) == [
-        "6: tenants.key-12345678.limits.usd_per_day counts nothing, as no model has a `price`; add one to "
-        "the models"
-    ]
 
 
 def test_tenants_that_callers_have_anyway_are_not_suspected(tmp_path: Path) -> None:
