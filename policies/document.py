@@ -359,6 +359,14 @@ class Policies(Document, frozen=True, kw_only=True):
         engines = [entry.engine for entry in self.models.values() if entry.engine is not None]
         return [*self.models, *(name for engine in engines for name in engine.adapters)]
 
+    def metric_names(self) -> list[str]:
+        """The names, and "model at place" for each of several places of an upstream."""
+        found = self.names()
+        for name, entry in self.models.items():
+            if entry.upstream is not None and entry.upstream.targets:
+                found += [f"{name} at {place.place}" for place in entry.upstream.places().values()]
+        return found
+
     @property
     def encoder_name(self) -> str:
         """The encoder whose vectors are compared: `cache.encoder`, else the first; "" where there is none."""

@@ -172,6 +172,11 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not self.base_url:
             raise ValueError("needs a base_url, or the name of a known service, or one in each target")
 
+    @property
+    def place(self) -> str:
+        """What tells it from the others of its model, in logs and metrics: its URL and its key's name."""
+        return self.base_url + (f" with {self.api_key_env}" if self.api_key_env else "")
+
     def places(self) -> dict[str, UpstreamModel]:
         """Each place that answers, as an upstream of its own, by what stands behind the model's name."""
         if not self.targets:

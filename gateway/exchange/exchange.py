@@ -174,8 +174,9 @@ class Exchange:
             # A shadow's failure is not worth a second call.
             retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
             patience = Patience(retry, self.asked.deadlines.left_s, telemetry.retried)
-            if model.fleet.has_choice and isinstance(self.request, ChatRequest):
-                patience = replace(patience, **self._conversation(self.request))
+            if model.fleet.has_choice:
+                known = self._conversation(self.request) if isinstance(self.request, ChatRequest) else {}
+                patience = replace(patience, on_answer=telemetry.answered_by, **known)
             return await model.fleet.ask(lambda provider: ask(provider, call), patience)
         finally:
             if call.lost and telemetry is self.asked.telemetry:

@@ -45,6 +45,7 @@ class Patience:
     on_retry: Callable[[RetryCause], None] = _ignore
     conversation: bytes = b""  # identifies it by its first turn
     is_continued: bool = False  # a target has answered a turn of it
+    on_answer: Callable[[str], None] | None = None  # gets the place of the target
 
 
 @dataclass(slots=True)
@@ -109,6 +110,8 @@ class Fleet:
                 raise
             else:
                 self._stays.remember(patience.conversation, target.place)
+                if patience.on_answer is not None:
+                    patience.on_answer(target.place)
                 return answer
             if wait_s:
                 await self._timing.sleep(wait_s)

@@ -42,6 +42,7 @@ class Target:
         self.num_running = 0
         self.latency = PeakLatency(clock)
         self.clock = clock
+        self.on_begun: Callable[[float], None] | None = None
         self._weight = weight
 
     @property
@@ -81,7 +82,10 @@ class TargetCall:
         """The answer, of which the first content is there; the call ends with it."""
         self._has_begun = True
         self._target.health.answered(self._num_pauses)
-        self._target.latency.answered(self._took_s())
+        took_s = self._took_s()
+        self._target.latency.answered(took_s)
+        if self._target.on_begun is not None:
+            self._target.on_begun(took_s)
         if isinstance(answer, Generated):
             answer.deltas = _Followed(answer.deltas, self)
         elif isinstance(answer, Relayed) and not isinstance(answer.body, bytes):

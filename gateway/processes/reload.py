@@ -200,7 +200,7 @@ class Reloader:
         settings = msgspec.structs.replace(
             settings, socket_paths=paths, counter_fds=shared.counter_fds, fleet_fd=shared.fleet_fd
         )
-        known = dict.fromkeys((*self.current.metric_models, *policies.names()))
+        known = dict.fromkeys((*self.current.metric_models, *policies.metric_names()))
         return Version(self._serial, policies, settings, tuple(known))
 
     def _send(self, message: Activate) -> None:

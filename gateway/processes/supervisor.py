@@ -63,7 +63,7 @@ class Supervisor:
         )
         self._settings = settings
         self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
-        version = Version(1, policies, settings, tuple(sorted(set(policies.names()))))
+        version = Version(1, policies, settings, tuple(sorted(set(policies.metric_names()))))
         self._reloader = Reloader(version, backends, load, self._send_statuses)
         self._workers = [self._worker(number) for number in range(settings.workers)]
         self._reloader.workers = self._workers

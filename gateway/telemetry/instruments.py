@@ -5,7 +5,7 @@ All instruments of one (endpoint, model) are one block of counters, each at a fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from guardrails.languages import LABELS
@@ -113,6 +113,12 @@ TTFT: Final = Histogram(
     (0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
     DURATION.offset + DURATION.size,
 )
+TARGET_TTFT: Final = replace(
+    TTFT,
+    name="penstock_upstream_first_content_seconds",
+    help="From the start of a call to its first content, for each of an upstream's targets.",
+)
+"""In blocks of the targets, whose names are like "model at URL"."""
 INTER_TOKEN: Final = Histogram(
     "penstock_inter_token_seconds",
     "Between two pieces of a streamed answer.",

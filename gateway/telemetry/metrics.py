@@ -105,6 +105,14 @@ class Metrics:
         start = self._starts.get(("chat", model), self._starts["chat", instruments.NO_MODEL])
         self._counters.values[start + instruments.FAILURES_OFFSET + _FAILURE_AT[kind]] += 1
 
+    def target_began(self, name: str, took_s: float) -> None:
+        """The first content of a target, "model at place", has come."""
+        start = self._starts.get(("chat", name))
+        if start is not None:
+            histogram, values = instruments.TARGET_TTFT, self._counters.values
+            values[start + histogram.offset + bisect_left(histogram.bounds, took_s)] += 1
+            values[start + histogram.offset + len(histogram.bounds) + 1] += took_s
+
     def fault(self, part: str, kind: str) -> None:
         """Something went wrong beside the requests: one of FAULTS. Call it in one thread for each."""
         self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
@@ -258,8 +266,11 @@ class _GatewayCollector(Collector):
             yield _counter(*counter, used)
         yield _false_hits(used)
         yield _guardrails(used)
+        names = [key for key in used if " " in key[1]]
+        targets = {_model_and_place(key[1]): used.pop(key) for key in names}
         for histogram in instruments.HISTOGRAMS:
             yield _histogram(histogram, used)
+        yield _histogram(instruments.TARGET_TTFT, targets, ("model", "target"))
 
 
 _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
@@ -381,8 +392,15 @@ def _false_hits(used: _Used) -> Metric:
     return family
 
 
-def _histogram(histogram: instruments.Histogram, used: _Used) -> Metric:
-    family = HistogramMetricFamily(histogram.name, histogram.help, labels=["endpoint", "model"])
+def _model_and_place(name: str) -> tuple[str, str]:
+    model, _, place = name.partition(" at ")
+    return model, place
+
+
+def _histogram(
+    histogram: instruments.Histogram, used: _Used, names: Sequence[str] = ("endpoint", "model")
+) -> Metric:
+    family = HistogramMetricFamily(histogram.name, histogram.help, labels=names)
     labels = [*map(str, histogram.bounds), "+Inf"]
     for key, block in used.items():
         counts = block[histogram.offset : histogram.offset + len(labels)]

@@ -130,6 +130,10 @@ class RequestTelemetry:
         self.meter.retried(cause)
         self.spans.event(spans.EVENT_RETRY, {spans.CAUSE: cause})
 
+    def answered_by(self, place: str) -> None:
+        """This one of an upstream's targets answers."""
+        self.spans.annotate({spans.TARGET: place})
+
     def screened(
         self, verdicts: str, check: str, outcome: str, metrics_label: str, language: str = ""
     ) -> None:

@@ -56,7 +56,7 @@ def build_app(
     `providers` replace those of the policies, by model name. Raises CheckpointError, SettingsError or
     TelemetryError.
     """
-    parts = build_parts(settings, policies.names(), statuses=statuses)
+    parts = build_parts(settings, policies.metric_names(), statuses=statuses)
     resources = Resources((parts,), parts.background_work)
     version = build_version(settings, policies, parts, providers, resources)
     parts.metrics.set_engines(version.engines)

@@ -205,16 +205,16 @@ class ModelBuilder:
             proxy = self._settings.upstream_proxies.get(name + suffix, "")
             provider = api.provider(name, place, key, proxy)
             self.resources.append(provider)
-            where = place.base_url + (f" with {place.api_key_env}" if place.api_key_env else "")
-            found.append(
-                Target(
-                    provider,
-                    self._parts.fleet.health(name, where),
-                    place=where,
-                    weight=rule.weight,
-                    max_concurrent=rule.max_concurrent,
-                )
+            target = Target(
+                provider,
+                self._parts.fleet.health(name, place.place),
+                place=place.place,
+                weight=rule.weight,
+                max_concurrent=rule.max_concurrent,
             )
+            if upstream.targets:
+                target.on_begun = partial(self._parts.metrics.target_began, f"{name} at {place.place}")
+            found.append(target)
         return found
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:

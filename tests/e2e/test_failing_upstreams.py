@@ -139,13 +139,17 @@ def test_another_target_answers_after_a_lasting_failure(
     assert sorted(attempts) == ["1", "1", "2"] and faulty.num_seen(model) == 1
 
 
-def test_a_target_that_is_dead_is_seen_once_by_many_requests(gateway: Server) -> None:
+def test_a_target_that_is_dead_is_seen_once_by_many_requests(gateway: Server, sound: Upstream) -> None:
     responses = [ask(gateway, "half", "hi", "whole") for _ in range(100)]
     assert all(map(is_answered, responses))
     assert sum(response.headers["x-penstock-attempts"] != "1" for response in responses) <= 5
     states = httpx.get(f"{gateway.root_url}/health/ready").json()["models"]
     assert states["half"]["ready"] and len(states["half"]["targets"]) == 2
     assert "targets" not in states["sound"]
+    name = "penstock_upstream_first_content_seconds_count"
+    assert (
+        gateway.metric(name, model="half") == gateway.metric(name, model="half", target=sound.base_url) == 100
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -43,6 +43,7 @@ def test_targets_with_urls_of_their_own_need_no_other(tmp_path: Path) -> None:
     upstream = load_policies(path).models["m"].upstream
     assert upstream is not None
     assert [each.base_url for each in upstream.places().values()] == ["http://one/v1", "http://two/v1"]
+    assert load_policies(path).metric_names() == ["m", "m at http://one/v1 with A", "m at http://two/v1"]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,13 @@ import re
 from dataclasses import fields, replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from gateway.errors import UpstreamFailed
 from gateway.exchange.exchange import Asked, Exchange, NotYet
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.fleet import Fleet
@@ -13,7 +18,9 @@ from gateway.fleet.health import Health
 from gateway.fleet.target import Target
 from gateway.pipeline.stages.read_request import ReadRequest
 from gateway.providers.fake import FakeProvider
-from tests.gateway.pipeline.exchanges import exchange_of, exchange_with, models, routed_to
+from gateway.telemetry.request import Telemetry
+from gateway.telemetry.setup import Tracing
+from tests.gateway.pipeline.exchanges import METRICS, exchange_of, exchange_with, models, routed_to
 
 MAX_FIELDS = 22
 """Fields of `Exchange`. The number may shrink: a stage's own state belongs to the stage, or to a record."""
@@ -69,3 +76,24 @@ async def test_the_turns_of_a_conversation_have_one_target() -> None:
         assert sorted(len(each.asked) for each in providers) == [0, num_asked]
         messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
     assert exchange.asked.telemetry.num_attempts == 1
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "embeddings"])
+async def test_the_span_names_the_target_that_answers(endpoint: str) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), METRICS)
+    for num_targets in (1, 2):
+        targets = [Target(FakeProvider(), Health("m"), place=f"http://{at}") for at in range(num_targets)]
+        targets[0].health.failed("key_refused", UpstreamFailed("x"))
+        model = replace(models().resolve("m"), fleet=Fleet(targets, RetryBudget()))
+        exchange = exchange_of(endpoint)
+        asked = telemetry.begin(endpoint, "POST", "", [])
+        exchange.asked = msgspec.structs.replace(exchange.asked, telemetry=asked)
+        await ReadRequest().enter(exchange)
+        exchange.route(routed_to(model))
+        await exchange.ask(model, asked)
+        asked.end(200)
+    found = [(span.attributes or {}).get("penstock.target") for span in exporter.get_finished_spans()]
+    assert found == [None, "http://1"]

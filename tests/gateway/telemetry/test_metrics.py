@@ -56,6 +56,23 @@ def test_one_request_moves_every_instrument(metrics: Metrics) -> None:
     assert sample(metrics, "penstock_gateway_overhead_seconds_sum", **CHAT) == pytest.approx(0.0005, abs=2e-4)
 
 
+def test_targets_of_an_upstream_have_times_of_their_own() -> None:
+    place = "http://one/v1 with KEY at home"
+    metrics = Metrics(["far", f"far at {place}", "far at http://two/v1"])
+    for took_s in (0.05, 0.15, 9999.0):
+        metrics.target_began(f"far at {place}", took_s)
+    metrics.target_began("far at http://unknown/v1", 1.0)
+    serve(metrics, model="far")
+    name, labels = "penstock_upstream_first_content_seconds", {"model": "far", "target": place}
+    assert sample(metrics, f"{name}_count", **labels) == 3
+    assert sample(metrics, f"{name}_sum", **labels) == pytest.approx(9999.2)
+    assert sample(metrics, f"{name}_bucket", **labels, le="0.15") == 2
+    shown = [(each, dict(found)) for each, found in scrape(metrics)]
+    assert all(found["target"] == place for each, found in shown if each.startswith(name))
+    assert not [found for each, found in shown if " at " in found.get("model", "")]
+    assert sample(metrics, "penstock_time_to_first_token_seconds_count", endpoint="chat", model="far") == 1
+
+
 def test_estimated_tokens_are_counted_apart(metrics: Metrics) -> None:
     serve(metrics)
     assert sample(metrics, "penstock_tokens_total", **CHAT, kind="estimated") is None
