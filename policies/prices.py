@@ -35,6 +35,12 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "Tokens cost as they do beside it; their prices may be 0."
         ),
     ] = 0.0
+    image_usd: Annotated[
+        Usd, Meta(description="For each image in a JSON answer that `passthrough` forwards.")
+    ] = 0.0
+    second_usd: Annotated[
+        Usd, Meta(description="For each second of audio or video that such an answer tells.")
+    ] = 0.0
 
     @property
     def input_and_output_usd(self) -> float:

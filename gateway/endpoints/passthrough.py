@@ -9,9 +9,9 @@ from contextlib import aclosing
 from urllib.parse import unquote_to_bytes
 
 from gateway.accounting.admission import Admission
-from gateway.answer import Usage
+from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing
-from gateway.batches.lines import usage_of
+from gateway.endpoints.passthrough_cost import PassthroughCost
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
 from gateway.providers.upstream.httpx_transport import HttpxReply
@@ -21,10 +21,9 @@ from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 from gateway.web.multipart import check_origin
 from policies.passthrough import PassthroughRule
+from policies.prices import Price
 
 PASSTHROUGH_METHODS = ("GET", "POST", "DELETE")
-MAX_COUNTED_BYTES = 1 << 20
-"""Size of a JSON answer whose usage is counted."""
 _PATH = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
 _QUERY = re.compile(rb"[!-\"$-~]*")
 _AMBIGUOUS = frozenset("\\%\ufffd")
@@ -34,9 +33,18 @@ class PassthroughEndpoint:
     """One path and those below it."""
 
     def __init__(
-        self, keys: KeyRing, admission: Admission, forwarder: Forwarder, rule: PassthroughRule
+        self,
+        keys: KeyRing,
+        admission: Admission,
+        forwarder: Forwarder,
+        rule: PassthroughRule,
+        *,
+        ledger: Ledger,
+        price: Price | None,
     ) -> None:
-        """`admission` has the limits of tenants."""
+        """`admission` has the limits of tenants; `price` is the model's."""
+        self._ledger = ledger
+        self._price = price
         self._keys = keys
         self._admission = admission
         self._forwarder = forwarder
@@ -49,12 +57,12 @@ class PassthroughEndpoint:
         told = self._admission.enter(tenant)
         deadlines = Deadlines(forwarder.upstream.total_timeout_s)
         telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
-        usage: Usage | None = None
+        cost = PassthroughCost(self._price, call.scope["method"])
         error: ApiError | None = None
         try:
             body = await self._body(call, deadlines)
             reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
-            usage = await self._answer(call, reply, told)
+            await self._answer(call, reply, told, cost)
         except asyncio.CancelledError as cancelled:
             error = to_api_error(cancelled) if deadlines.cancel_reason is None else deadlines.error()
             if deadlines.cancel_reason is None:
@@ -65,9 +73,9 @@ class PassthroughEndpoint:
             raise
         finally:
             deadlines.close()
-            self._admission.leave(
-                tenant, 0 if usage is None else usage.prompt_tokens + usage.completion_tokens
-            )
+            charged = cost.charged(usage := cost.usage)
+            self._admission.leave(tenant, charged.usage.prompt_tokens + charged.usage.completion_tokens)
+            self._ledger.spend(tenant, forwarder.name, charged.usd)
             kind = "" if error is None else type(error).__name__
             telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
             error = None  # its traceback refers to this frame
@@ -93,22 +101,19 @@ class PassthroughEndpoint:
             pass
         return None
 
-    async def _answer(self, call: HttpCall, reply: HttpxReply, told: dict[str, str]) -> Usage | None:
-        """Send the upstream's answer; returns its usage, where it has one."""
+    async def _answer(
+        self, call: HttpCall, reply: HttpxReply, told: dict[str, str], cost: PassthroughCost
+    ) -> None:
+        """Send the upstream's answer, whose `cost` is counted."""
         headers = self._forwarder.returned_headers(reply) | told
-        is_json = headers.get("content-type", "").startswith("application/json")
-        counted: bytearray | None = bytearray() if is_json else None
+        cost.begin(reply.status, headers.get("content-type", ""))
         async with aclosing(self._forwarder.pieces(reply)) as pieces:
             await call.start_body(headers, reply.status)
             async for piece in pieces:
                 call.telemetry.chunk()
+                cost.add(piece)
                 await call.write(piece)
-                if counted is not None:
-                    counted += piece
-                    counted = None if len(counted) > MAX_COUNTED_BYTES else counted
         await call.end_stream()
-        found = usage_of(bytes(counted or b"{}"))
-        return Usage(found.input_tokens, found.output_tokens) if found.total_tokens else None
 
 
 def _headers(call: HttpCall) -> dict[str, str]:

@@ -76,7 +76,8 @@ class Pipeline:
         parts: PipelineParts = PipelineParts(),
     ) -> None:
         memory, embed, log = parts.memory or RoutingMemory(), parts.embed, parts.log
-        ledger, guards = memory.ledger, parts.guards or Guards(policies.guardrails)
+        self.ledger = ledger = memory.ledger
+        guards = parts.guards or Guards(policies.guardrails)
         selection = Selection(models, policies, embed, memory)
         others = OtherModels(models, policies.routing.max_attempts)
         self.signals = signals = Signals(policies, embed, memory)

@@ -118,7 +118,7 @@ def build_version(
     routes += _cache_routes(endpoints, access, cache, models, parts)
     routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, shared, policies, guards)
-    routes += passthrough_routes(endpoints, shared, policies.passthrough, served.forwarder)
+    routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     _check_origins(keys, policies)
     router = endpoints.router(routes, opened, cors_middleware(policies.cors.origins))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from starlette.routing import Route
 
@@ -26,7 +26,6 @@ from gateway.stored.responses import StoredResponsesEndpoint
 from gateway.web.asgi_endpoint import Handler, RouteBuilder
 from policies.batches import BatchesSection
 from policies.document import Policies
-from policies.passthrough import PassthroughRule
 
 MODERATIONS = "/v1/moderations"
 
@@ -93,14 +92,18 @@ def moderation_routes(
 def passthrough_routes(
     endpoints: RouteBuilder,
     parts: EndpointParts,
-    rules: Mapping[str, PassthroughRule],
+    policies: Policies,
     forwarder: Callable[[str], Forwarder],
 ) -> list[Route]:
     """Paths that go to an upstream as they are; the longer of two that match comes first."""
     routes = []
-    for path in sorted(rules, key=len, reverse=True):
-        rule = rules[path]
-        answer = PassthroughEndpoint(parts.keys, parts.pipeline.admission, forwarder(rule.model), rule)
+    for path in sorted(policies.passthrough, key=len, reverse=True):
+        rule = policies.passthrough[path]
+        answer = PassthroughEndpoint(
+            *(parts.keys, parts.pipeline.admission, forwarder(rule.model), rule),
+            ledger=parts.pipeline.ledger,
+            price=policies.models[rule.model].price,
+        )
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [
             endpoints.methods(each, "passthrough", handlers) for each in (path, f"{path}/{{rest:path}}")

@@ -18,6 +18,7 @@ from gateway.settings import Settings
 from gateway.wiring.app import build_app
 from policies.document import ModelEntry, Policies
 from policies.passthrough import PassthroughRule
+from policies.prices import Price
 from policies.tenants import Limits, Tier
 from policies.upstream import UpstreamModel
 from tests.e2e.http_thread import HttpThread
@@ -75,9 +76,10 @@ def app_of(
     upstream: Upstream,
     keys: tuple[str, ...] = ("one",),
     limits: Limits = NO_LIMITS,
+    price: Price | None = None,
     **rule: Any,  # noqa: ANN401
 ) -> Router:
-    models = {"gpt": ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url))}
+    models = {"gpt": ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url), price=price)}
     rules = {"/v1/audio": PassthroughRule(model="gpt", **rule)}
     tiers = {"default": Tier(limits=limits)}
     settings = Settings(api_keys=keys, upstream_api_keys={"gpt": KEY})
@@ -239,3 +241,15 @@ async def test_a_usage_that_cannot_be_costs_nothing(upstream: Upstream) -> None:
                 response = await client.post(f"/v1/audio/{path}", json={})
                 assert response.status_code == 200
         assert (await client.get("/metrics")).text.count("penstock_tokens_total{") == 0
+
+
+async def test_what_passes_through_is_paid_and_stops_at_the_limit(upstream: Upstream) -> None:
+    price = Price(
+        input_usd_per_million_tokens=0, output_usd_per_million_tokens=0, request_usd=0.5, image_usd=1.0
+    )
+    app = app_of(upstream, limits=Limits(usd_per_day=1.0), price=price)
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as http:
+        assert [(await http.get("/v1/audio/list")).status_code for _ in range(5)] == [200] * 5
+        assert (await http.post("/v1/audio/wrong", json={})).status_code == 400
+        statuses = [(await http.post("/v1/audio/speech", json={})).status_code for _ in range(3)]
+        assert statuses == [200, 200, 429]
