@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from backend.server.json_log import TEXT_FORMAT as FORMAT
+from backend.server.json_log import JsonFormatter, configure_root
 from policies.redaction import hidden
 
-FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-
-def configure_logging() -> None:
-    """Configure the root logger of this process."""
-    logging.basicConfig(level=logging.INFO, format=FORMAT)
+def configure_logging(log_format: str = "text") -> None:
+    """Configure the root logger of this process. `log_format`: one of LOG_FORMATS."""
+    configure_root(log_format, WithoutSecrets(FORMAT), JsonFormatter(without_hidden))
     for name in ("httpx", "httpx2"):  # they log each URL: of a passed-through path, the caller's words
         logging.getLogger(name).setLevel(logging.WARNING)
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(WithoutSecrets(FORMAT))
 
 
 def hide(secrets: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from backend.server.json_log import LOG_FORMATS
 from gateway.no_proxy import is_unproxied
 from policies.document import Policies
 from policies.upstream import UpstreamModel
@@ -72,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_delay_s: float = 0.0  # not ready, but serving new requests too, before it drains
     drain_timeout_s: float = 30.0
     access_log: bool = False
+    log_format: str = "text"  # or "json"
     telemetry: TelemetrySettings = TelemetrySettings()
     decision_log: str = ""  # file for `penstock replay`; "": decisions are not recorded
     decision_log_max_bytes: int = 1 << 28  # then it becomes FILE.1, of which four are kept; 0: it only grows
@@ -152,6 +154,12 @@ def _database_url(text: str) -> str:
     return text
 
 
+def _log_format(text: str) -> str:
+    if text not in LOG_FORMATS:
+        raise ValueError(f"must be {' or '.join(LOG_FORMATS)}")
+    return text
+
+
 VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_HOST": ("host", str),
     "PENSTOCK_PORT": ("port", _port),
@@ -170,6 +178,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], object]]] = {
     "PENSTOCK_DRAIN_DELAY_S": ("drain_delay_s", _delay),
     "PENSTOCK_DRAIN_TIMEOUT_S": ("drain_timeout_s", _seconds),
     "PENSTOCK_ACCESS_LOG": ("access_log", _flag),
+    "PENSTOCK_LOG_FORMAT": ("log_format", _log_format),
     "PENSTOCK_DATA_DIR": ("data_dir", str),
     "PENSTOCK_DATABASE_URL": ("database_url", _database_url),
     "PENSTOCK_DECISION_LOG": ("decision_log", str),

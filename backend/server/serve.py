@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from backend.errors import CheckpointError, ConfigError
+from backend.server.json_log import LOG_FORMATS, TEXT_FORMAT, JsonFormatter, configure_root
 from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
@@ -45,7 +46,7 @@ def run_process(
     ConfigError.
     """
     options = _parse(kind, arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_root(options.log_format, logging.Formatter(TEXT_FORMAT), JsonFormatter())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; wait for SIGTERM
     try:
         config = read_config(kind, config_type, sys.stdin.buffer.readline())
@@ -99,6 +100,7 @@ def _parse(kind: str, arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--parent-pid", type=int, help="drain and exit when this process is no longer the parent"
     )
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default="text", help="of the lines on stderr")
     return parser.parse_args(arguments)
 
 

@@ -24,6 +24,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request that has ended, however it did. It holds nothing of any text."""
 
     request_id: str
+    trace_id: str  # "" where it is not traced
     ended_s: float  # UNIX time
     duration_s: float  # from the request's first byte
     first_token_s: float | None  # from the start of the last model call; None without an answer

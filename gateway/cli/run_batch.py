@@ -46,7 +46,7 @@ def run_batch(
     endpoint = endpoint_of(source)
     _check_target(source, target)
     state = target.with_name(target.name + ".state")
-    configure_logging()
+    configure_logging(settings.log_format)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

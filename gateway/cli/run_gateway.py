@@ -29,7 +29,7 @@ def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> 
 
     `load` reads the policies again, when the folder or file `watched` changes or an operator asks for it.
     """
-    configure_logging()
+    configure_logging(settings.log_format)
     started_s = time.monotonic()
     listener = listen(settings.host, settings.port)
     settings = msgspec.structs.replace(settings, port=listener.getsockname()[1])

@@ -39,9 +39,9 @@ class Start:
 
 def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
     """Read the settings and the policies. Raises SettingsError, PolicyError or CheckpointError."""
-    configure_logging()
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
+    configure_logging(chosen.log_format)
     hide(chosen.secrets)
     check_settings(chosen)
     if options.only:

@@ -75,7 +75,7 @@ def new_backend(
     spec = config.line()
     sockets = BackendSockets([name])
     socket = sockets.by_name[name]
-    command = backend_command(config, policies, socket.listener.fileno())
+    command = backend_command(config, policies, socket.listener.fileno(), settings.log_format)
     client: EngineClient | EncoderClient
     if policies.models[name].kind == "engine":
         client = EngineClient(socket.path)

@@ -48,13 +48,15 @@ def backend_config(name: str, policies: Policies, settings: Settings) -> Restart
     return RestartableConfig(_engine_config(name, section, settings))
 
 
-def backend_command(config: RestartableConfig, policies: Policies, listen_fd: int) -> Command:
+def backend_command(
+    config: RestartableConfig, policies: Policies, listen_fd: int, log_format: str = "text"
+) -> Command:
     """The command of an engine or encoder process that listens on the socket `listen_fd`."""
     kind = "engine" if isinstance(config.config, EngineConfig) else "encoder"
     return Command(
         f"{kind} {config.config.model!r}",
         f"backend.server.{kind}_process",
-        ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid())],
+        ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid()), "--log-format", log_format],
         subprocess_environment(policies),
         config.line,
         (listen_fd,),

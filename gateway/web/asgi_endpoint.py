@@ -227,4 +227,5 @@ def _lifespan(resources: Sequence[Resource]) -> Lifespan[Router]:
 def log_failure(failure: BaseException, request_id: str) -> None:
     """Log an unexpected exception's type and traceback. Not its message: that may quote a prompt."""
     frames = "".join(traceback.format_tb(failure.__traceback__))
-    logger.error("request %s failed with %s at\n%s", request_id, type(failure).__name__, frames)
+    fields = {"fields": {"request_id": request_id}}
+    logger.error("request %s failed with %s at\n%s", request_id, type(failure).__name__, frames, extra=fields)

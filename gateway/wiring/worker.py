@@ -45,10 +45,10 @@ tenth of the time went there."""
 
 def main() -> int:
     """Serve until SIGTERM. Returns the exit code."""
-    configure_logging()
     gc.set_threshold(*GC_THRESHOLDS)
     pipes = SupervisorPipes()
     config = msgspec.json.decode(pipes.read_line(), type=WorkerConfig)
+    configure_logging(config.version.settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(config, pipes))

@@ -16,6 +16,7 @@ from cache.memory_store import MemoryStore
 from gateway.accounting.counters import Counters, CounterStore
 from gateway.accounting.ledger import Ledger
 from gateway.accounting.receipt import Receive
+from gateway.accounting.request_log import log_request
 from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
@@ -186,6 +187,7 @@ def build_parts(
         fleet=fleet,
         data_dir=settings.data_dir,
         keys=keys,
+        receivers=(log_request,) if settings.log_format == "json" else (),
     )
 
 

@@ -72,6 +72,7 @@ def test_keys_are_a_list() -> None:
         ({"PENSTOCK_WORKERS": "0"}, "must be 1 or more"),
         ({"PENSTOCK_IDLE_TIMEOUT_S": "-1"}, "more than 0"),
         ({"PENSTOCK_ACCESS_LOG": "maybe"}, "must be 0 or 1"),
+        ({"PENSTOCK_LOG_FORMAT": "JSON"}, "PENSTOCK_LOG_FORMAT is 'JSON', but it must be text or json"),
         ({"OTEL_TRACES_SAMPLER_ARG": "2"}, "must be 0 to 1"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "jaeger:4317"}, "write it as http://HOST:PORT"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://j", "OTEL_EXPORTER_OTLP_HEADERS": "a"}, "NAME=VALUE"),

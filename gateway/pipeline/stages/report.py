@@ -32,6 +32,7 @@ def _receipt(exchange: Exchange, policy_version: str) -> Receipt:
     telemetry, usage = asked.telemetry, exchange.charged.usage
     return Receipt(
         request_id=asked.request_id,
+        trace_id=telemetry.traceparent[3:35],
         ended_s=time.time(),
         duration_s=telemetry.meter.elapsed_s,
         first_token_s=telemetry.time_to_first_chunk_s,

@@ -70,6 +70,7 @@ def test_processes_inherit_what_they_need(checkpoint: str) -> None:
     command = backend_command(backend_config("e", encoder, Settings()), encoder, 9)
     assert (command.name, command.module) == ("encoder 'e'", "backend.server.encoder_process")
     assert command.pass_fds == (9,) and command.arguments[:2] == ["--listen-fd", "9"]
+    assert command.arguments[-2:] == ["--log-format", "text"]
     assert msgspec.json.decode(command.stdin(), type=EncoderConfig).num_threads == 3
     secret = Settings(api_keys=("sk-1",))
     version = Version(1, encoder, secret, ("e",))

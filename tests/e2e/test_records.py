@@ -1,0 +1,210 @@
+"""What a gateway writes about requests: lines of JSON, and a canary in none of its records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from tests.e2e.collector import HttpCollector
+from tests.e2e.conftest import StartServer
+from tests.e2e.server import Server, wait_until
+from tests.e2e.upstream import Upstream
+
+POLICIES = """
+tenants:
+  team: {{keys: [{team}], limits: {{usd_per_day: 1000}}}}
+  small: {{keys: [{small}], limits: {{requests_per_minute: 1}}}}
+routes: {{auto: {{model: remote}}, either: {{model: broken, fallback: {{any: [remote]}}}}}}
+models:
+  remote:
+    upstream: {{base_url: "{url}"}}
+    price: {{input_usd_per_million_tokens: 1000000, output_usd_per_million_tokens: 1000000}}
+    cache: {{mode: exact}}
+  broken: {{upstream: {{base_url: "http://127.0.0.1:9/v1"}}}}
+"""
+CHAT = "/v1/chat/completions"
+LEAKS = ("leak 400", "leak 401", "leak 429", "leak 500", "leak json", "leak event", "leak head")
+
+
+class LeakyUpstream(Upstream):
+    """Quotes what it was asked in all that it answers."""
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        text = body["messages"][-1]["content"]
+        if not text.startswith("leak "):
+            return await super()._chat(request)
+        kind, quoted = text.split()[1], f"{text} {json.dumps(body)}"
+        if kind.isdecimal():
+            error = {"message": quoted, "type": quoted, "param": quoted, "code": quoted}
+            return web.json_response({"error": error}, status=int(kind), reason=text)
+        if kind == "event":
+            event = f"data: {json.dumps({'error': {'message': quoted, 'code': quoted}})}\n\n"
+            return web.Response(text=event, headers={"content-type": "text/event-stream"})
+        headers = {"x-quoted": text, "x-request-id": text} if kind == "head" else {}
+        return web.Response(text=f'{{"choices": "{quoted}', headers=headers, content_type="application/json")
+
+
+@pytest.fixture(scope="module")
+def leaky() -> Iterator[LeakyUpstream]:
+    upstream = LeakyUpstream()
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture(scope="module")
+def spans() -> Iterator[HttpCollector]:
+    collector = HttpCollector()
+    yield collector
+    collector.close()
+
+
+@pytest.fixture(scope="module")
+def keys(canary: str) -> dict[str, str]:
+    return {"team": f"sk-team-{canary}", "small": f"sk-small-{canary}"}
+
+
+@pytest.fixture(scope="module")
+def recorded(
+    start_module_server: StartServer,
+    leaky: LeakyUpstream,
+    spans: HttpCollector,
+    keys: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Server:
+    """Four workers that write JSON."""
+    folder: Path = tmp_path_factory.mktemp("records")
+    ids = {name: f"key-{sha256(key.encode()).hexdigest()[:8]}" for name, key in keys.items()}
+    (folder / "all.yaml").write_text(POLICIES.format(url=leaky.base_url, **ids))
+    environment = {
+        "PENSTOCK_LOG_FORMAT": "json",
+        "PENSTOCK_ACCESS_LOG": "1",
+        "PENSTOCK_DECISION_LOG": str(tmp_path_factory.mktemp("decisions") / "log"),
+        "PENSTOCK_API_KEYS": ",".join(keys.values()),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": spans.endpoint,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+    }
+    server = start_module_server("--policies", str(folder), "--workers", "4", environment=environment)
+    server.api_key = keys["team"]
+    server.data_dir.parent.joinpath("decision_log").write_text(environment["PENSTOCK_DECISION_LOG"])
+    return server
+
+
+def lines_of(server: Server) -> list[dict[str, Any]]:
+    """All lines that the processes have logged."""
+    return [json.loads(line) for line in server.log.splitlines() if line.startswith("{")]
+
+
+def line_about(server: Server, request_id: str) -> dict[str, Any]:
+    """The one line that says how a request ended."""
+
+    def found() -> list[dict[str, Any]]:
+        lines = [each for each in lines_of(server) if each.get("request_id") == request_id]
+        return [each for each in lines if each["logger"] == "penstock.request"]
+
+    wait_until(lambda: bool(found()), 10.0, lambda: server.log[-2000:])
+    [line] = found()
+    return line
+
+
+def wait_for_lines(server: Server, ids: set[str]) -> None:
+    """Wait until there are lines about these requests."""
+    wait_until(
+        lambda: ids <= {each.get("request_id") for each in lines_of(server)}, 10.0, lambda: server.log[-2000:]
+    )
+
+
+def ask(server: Server, body: dict[str, Any], **headers: str) -> httpx.Response:
+    """The answer to one chat request."""
+    return httpx.post(server.root_url + CHAT, json=body, headers=server.headers | headers, timeout=60)
+
+
+def chat(text: str, **more: object) -> dict[str, Any]:
+    """The body of a chat request."""
+    return {"model": "remote", "messages": [{"role": "user", "content": text}], **more}
+
+
+def test_every_line_is_an_object(recorded: Server) -> None:
+    banner_ends = recorded.log.rfind("\n{") if not recorded.log.startswith("{") else 0
+    assert banner_ends >= 0
+    lines = [line for line in recorded.log.splitlines() if " INFO " in line or " ERROR " in line]
+    assert lines == []
+    assert {"time", "level", "logger", "message"} <= lines_of(recorded)[0].keys()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_line_tells_what_a_request_came_to(recorded: Server, stream: bool) -> None:
+    answer = ask(recorded, chat(f"hello {stream}", model="auto", stream=stream, user="jo"))
+    line = line_about(recorded, answer.headers["x-request-id"])
+    assert (line["tenant"], line["model"], line["route"]) == ("team", "remote", "auto")
+    assert (line["endpoint"], line["status"], line["error_type"]) == ("chat", 200, "")
+    assert (line["input_tokens"], line["output_tokens"]) == (5, 3)
+    assert line["cost_usd"] == pytest.approx(8.0)
+    assert len(line["trace_id"]) == 32 and line["cache"] == "miss"
+
+
+def test_fallbacks_and_refusals_have_a_line(recorded: Server, keys: dict[str, str]) -> None:
+    fallen = ask(recorded, chat("fall back", model="either"))
+    line = line_about(recorded, fallen.headers["x-request-id"])
+    assert (line["model"], line["failed_models"], line["status"]) == ("remote", ["broken"], 200)
+    small = {"authorization": f"Bearer {keys['small']}"}
+    answers = [ask(recorded, chat("limited"), **small) for _ in range(3)]
+    refused = next(each for each in answers if each.status_code == 429)
+    line = line_about(recorded, refused.headers["x-request-id"])
+    assert (line["status"], line["error_type"], line["cost_usd"]) == (429, "RateLimited", 0)
+    cut = ask(recorded, chat("cut", stream=True))
+    line = line_about(recorded, cut.headers["x-request-id"])
+    assert line["status"] == 502 and line["error_type"]
+
+
+def test_lines_of_concurrent_requests_are_whole(recorded: Server) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        bodies = [chat(f"at once {number} é\n", user="x" * 200) for number in range(64)]
+        ids = {each.headers["x-request-id"] for each in pool.map(lambda body: ask(recorded, body), bodies)}
+    wait_for_lines(recorded, ids)
+    assert len(ids) == 64
+
+
+def test_no_record_shows_a_canary(
+    recorded: Server, spans: HttpCollector, canary: str, keys: dict[str, str]
+) -> None:
+    answers = []
+    for text in (*LEAKS, "status 500", "cut", "fine"):
+        for fields in ({}, {"stream": True}):
+            body = chat(f"{text} {canary}", user=canary, metadata={canary: canary}, **fields)
+            answers.append(ask(recorded, body, **{"x-note": canary}))
+    wrong = {"authorization": f"Bearer wrong-{canary}"}
+    answers.append(stranger := ask(recorded, chat(canary), **wrong))
+    answers.append(ask(recorded, chat(canary) | {"messages": canary}))
+    for answer in answers:
+        assert canary not in str(answer.headers)
+    line_about(recorded, answers[-1].headers["x-request-id"])
+    known = {each.headers["x-request-id"] for each in answers}
+    wait_for_lines(recorded, known - {stranger.headers["x-request-id"]})
+    trace = line_about(recorded, answers[0].headers["x-request-id"])["trace_id"]
+    spans.wait_for(lambda found: any(each.trace_id == trace for each in found))
+    pages = [_page(recorded, path) for path in ("/metrics", "/health/ready", "/v1/usage", "/v1/models")]
+    stored = [each.read_bytes() for each in _files(recorded)]
+    assert any(b"penstock_requests_total" in each for each in pages)
+    for secret in (canary, *keys.values()):
+        for record in (recorded.log.encode(), spans.payload, *pages, *stored):
+            at = record.find(secret.encode())
+            assert at < 0, record[max(0, at - 300) : at + 100]
+
+
+def _page(server: Server, path: str) -> bytes:
+    return httpx.get(server.root_url + path, headers=server.headers, timeout=10).content
+
+
+def _files(server: Server) -> list[Path]:
+    """What the gateway keeps of requests: counts, usage, decisions."""
+    decisions = Path(server.data_dir.parent.joinpath("decision_log").read_text())
+    return [each for each in (*server.data_dir.rglob("*"), *decisions.parent.iterdir()) if each.is_file()]
