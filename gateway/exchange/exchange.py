@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -154,13 +154,12 @@ class Exchange:
         self.asked.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
         limits = model.limits
         if self.asked.priority:  # it may wait for others for as long as the total allows
-            limits = replace(limits, first_token_s=None, idle_s=None)
+            limits = msgspec.structs.replace(limits, first_token_s=None, idle_s=None)
         self.asked.deadlines.start_model_call(limits)
 
-    async def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Answer:
+    def ask(self, model: ServedModel, telemetry: RequestTelemetry) -> Awaitable[Answer]:
         """Pass the request to a model's provider, as part of the trace of `telemetry`. Raises ApiError."""
-        endpoint, call = self.asked.endpoint, self.model_call(self.request, telemetry)
-        return await self.call(model, call, endpoint.ask, telemetry)
+        return self.call(model, self.model_call(self.request, telemetry), self.asked.endpoint.ask, telemetry)
 
     async def call(
         self, model: ServedModel, call: ModelCall[RequestT], ask: Ask, telemetry: RequestTelemetry
@@ -173,21 +172,23 @@ class Exchange:
 
             # A shadow's failure is not worth a second call.
             retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
-            patience = Patience(retry, self.asked.deadlines.left_s, telemetry.retried)
-            if model.fleet.has_choice:
-                known = self._conversation(self.request) if isinstance(self.request, ChatRequest) else {}
-                patience = replace(patience, on_answer=telemetry.answered_by, **known)
+            on_answer = telemetry.answered_by if model.fleet.has_choice else None
+            first_turn = (b"", False)
+            if on_answer is not None and isinstance(self.request, ChatRequest):
+                first_turn = self._conversation(self.request)
+            left_s = self.asked.deadlines.left_s
+            patience = Patience(retry, left_s, telemetry.retried, *first_turn, on_answer)
             return await model.fleet.ask(lambda provider: ask(provider, call), patience)
         finally:
             if call.lost and telemetry is self.asked.telemetry:
                 self.rejected_usage += [(model, usage) for usage in call.lost]
 
-    def _conversation(self, request: ChatRequest) -> dict[str, Any]:
-        """What identifies a chat by its first turn, so that the others meet what a target has cached."""
+    def _conversation(self, request: ChatRequest) -> tuple[bytes, bool]:
+        """What identifies a chat by its first turn, which a target may have cached; whether it has others."""
         first = [*takewhile(lambda message: message.get("role") != "assistant", request.messages)]
         text = repr((self.principal.tenant, first)).encode("utf-8", "surrogatepass")
         key = hashlib.blake2b(text, digest_size=16).digest()
-        return {"conversation": key, "is_continued": len(first) < len(request.messages)}
+        return key, len(first) < len(request.messages)
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""

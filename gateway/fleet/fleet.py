@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from gateway.answer import Answer
 from gateway.errors import ApiError, RateLimited, retry_after
 from gateway.fleet.budget import RetryBudget
@@ -15,7 +17,7 @@ from gateway.fleet.choice import healthy, less_loaded
 from gateway.fleet.health import Trouble
 from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_elsewhere, cause_of, retry_after_s
 from gateway.fleet.stays import Stays
-from gateway.fleet.target import Target
+from gateway.fleet.target import Target, TargetCall
 from gateway.providers.base import Provider
 from policies.retries import Retry, RetryCause
 
@@ -36,8 +38,7 @@ class Timing:
     draw: Callable[[], float] = random.random
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True, eq=False):
     """What one request allows."""
 
     rules: Retry
@@ -97,15 +98,24 @@ class Fleet:
     async def ask(self, ask: AskProvider, patience: Patience) -> Answer:
         """The answer, of which at most its beginning has arrived. Raises the ApiError of the last call."""
         self._budget.count_call()
-        attempts = _Attempts(patience)
         known = self._stays.target_of(patience.conversation) if patience.is_continued else ""
         target = self._choose(self._targets, known)
+        attempts: _Attempts | None = None
         while True:
+            call: TargetCall | None = None
             try:
-                answer = await _call(target, ask)
+                if target.is_full:
+                    raise full()
+                call = target.begin()
+                answer = call.follow(await ask(target.provider))
             except ApiError as error:
+                if call is not None:
+                    call.fail(error)
+                attempts = attempts or _Attempts(patience)
                 target, wait_s = self._after(error, target, attempts)
-            except asyncio.CancelledError:  # nothing has come in time: the next turn may go elsewhere
+            except BaseException:  # nothing has come in time: the next turn may go elsewhere
+                if call is not None:
+                    call.abandon()
                 self._stays.remember(patience.conversation, "")
                 raise
             else:
@@ -164,18 +174,3 @@ def full() -> RateLimited:
         code="upstream_full",
         headers=retry_after(1.0),
     )
-
-
-async def _call(target: Target, ask: AskProvider) -> Answer:
-    """The answer of one call, which the target follows to its end."""
-    if target.is_full:
-        raise full()
-    call = target.begin()
-    try:
-        return call.follow(await ask(target.provider))
-    except ApiError as error:
-        call.fail(error)
-        raise
-    except BaseException:
-        call.abandon()
-        raise

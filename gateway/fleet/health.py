@@ -75,7 +75,8 @@ class Health:
 
     def begin(self) -> bool:
         """A call begins. Whether it is a probe: until it ends the target stays out for others."""
-        if self.trouble is not None or self._trouble is None:
+        self._learn()
+        if self._trouble is None or self._clock() < self.out_until_s:
             return False
         self._set(self._trouble, self._clock() + PROBE_S)
         return True

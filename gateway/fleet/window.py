@@ -28,7 +28,8 @@ class Window:
 
     def add(self, *, calls: int = 0, marked: int = 0) -> None:
         """Count these in the second of now."""
-        now = self.now()
+        seconds = self._seconds
+        now = seconds[-1] if seconds and seconds[-1].at == int(self._clock()) else self.now()
         now.calls += calls
         now.marked += marked
         self.calls += calls

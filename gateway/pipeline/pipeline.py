@@ -82,7 +82,7 @@ class Pipeline:
         others = OtherModels(models, policies.routing.max_attempts)
         self.signals = signals = Signals(policies, embed, memory)
         self.admission = Admission(policies, ledger)
-        self.stages: tuple[Stage, ...] = (
+        stages: tuple[Stage, ...] = (
             Authorize(keys, policies.version),
             Report(parts.receivers, policies.version),
             ReadRequest(),
@@ -108,9 +108,12 @@ class Pipeline:
             Remember(cache),
             ScreenAnswer(),
         )
-        known = _until(CheckFields, self.stages)
-        self._choosing = [stage for stage in known if not stage.is_for_calls]
-        self._deciding = _until(ScreenRequest, self.stages)[2:]
+        self._choosing = [stage for stage in _until(CheckFields, stages) if not stage.is_for_calls]
+        self._deciding = _until(ScreenRequest, stages)[2:]
+        # Those that the policies leave nothing to do cost requests nothing.
+        has_shadows = any(action.shadow is not None for _, action in policies.actions())
+        idle = {Mirror: not has_shadows, Listen: not has_shadows, ScreenAnswer: guards.is_empty}
+        self.stages = tuple(stage for stage in stages if not idle.get(type(stage)))
 
     async def run(self, exchange: Exchange) -> None:
         """Enter the stages in order, up to `exchange.answer`. Raises what a stage raises."""

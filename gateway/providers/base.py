@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import msgspec
 
 from gateway.answer import Embedded, Generated, Relayed, Usage
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
@@ -12,18 +13,18 @@ from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequ
 RequestT = TypeVar("RequestT", bound=ModelRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall(Generic[RequestT]):
+class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
     """One request to one model: all that a provider learns of an exchange."""
 
     request: RequestT
     body: Mapping[str, Any]  # the same as JSON; an upstream gets it with `model` replaced
     request_id: str
     tenant_salt: str = ""  # keeps one tenant's KV pages from another's
-    trace_headers: Mapping[str, str] = field(default_factory=dict)  # W3C; empty when not traced
+    trace_headers: Mapping[str, str] = msgspec.field(default_factory=dict)  # W3C; empty when not traced
     priority: int = 0  # in the engine's queue and steps; 1: only what requests with 0 leave over
     is_translated: bool = False  # another API's request
-    lost: list[Usage] = field(default_factory=list)  # the provider's, where it has begun and gives no answer
+    # The provider's, where it has begun and gives no answer.
+    lost: list[Usage] = msgspec.field(default_factory=list)
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 
     @property

@@ -6,8 +6,10 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from backend.errors import EngineError
 from gateway.answer import Delta, Generated, Relayed, close_answer
@@ -79,7 +81,7 @@ async def _ask(exchange: Exchange, model: ServedModel, number: int) -> _Tried:
     if request.seed is not None:  # else all would say the same
         fields["seed"] = request.seed + number
     body = {**exchange.body, **fields}
-    call = replace(exchange.model_call(request), request=typed(body, ChatRequest), body=body)
+    call = structs.replace(exchange.model_call(request), request=typed(body, ChatRequest), body=body)
     telemetry = exchange.asked.telemetry
     answer = await exchange.call(model, call, lambda provider, call: provider.chat(call), telemetry)
     exchange.rejected_usage.append((model, answer.usage))  # until it turns out to be the best

@@ -88,6 +88,11 @@ class Guards:
                 checks=_named_checks(name, profile, threads),
             )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no profiles."""
+        return not self._by_name
+
     async def start(self) -> None:
         """Load what would make the first request wait."""
         if any(guard.profile.needs_language for guard in self._by_name.values()):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.answer import Usage
 from gateway.telemetry import spans
@@ -17,8 +17,7 @@ from gateway.telemetry.setup import Tracing
 from gateway.telemetry.spans import NO_SPANS, RecordedSpans, RequestSpans
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     """How a model call ended. `error_type` is the class name of an ApiError, never a message."""
 
     usage: Usage | None = None
@@ -63,14 +62,18 @@ class RequestTelemetry:
         "_ended",
         "_endpoint",
         "_first_chunk_s",
+        "annotate",
         "meter",
         "num_attempts",
         "spans",
+        "stage",
         "target",
     )
 
     def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
         self.spans = recorded
+        self.annotate = recorded.annotate  # attributes of the server span: spans.REQUEST_ID, TENANT, ROUTE, …
+        self.stage = recorded.stage  # a span around one stage (`spans.STAGE_…`)
         self.meter = meter
         self._endpoint = endpoint
         self._call_started_s = 0.0
@@ -94,14 +97,6 @@ class RequestTelemetry:
     def propagation(self) -> dict[str, str]:
         """W3C headers for an upstream; empty when not traced."""
         return self.spans.propagation()
-
-    def annotate(self, attributes: Mapping[str, str]) -> None:
-        """Set attributes of the server span: spans.REQUEST_ID, TENANT, ROUTE, POLICY_VERSION."""
-        self.spans.annotate(attributes)
-
-    def stage(self, name: str) -> AbstractContextManager[object]:
-        """A span around one stage (`spans.STAGE_…`)."""
-        return self.spans.stage(name)
 
     def call_started(
         self, model: str, provider: str, body: Mapping[str, object], metrics_label: str = ""

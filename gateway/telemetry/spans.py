@@ -102,6 +102,9 @@ _W3C = TraceContextTextMapPropagator()
 _W3C_FIELDS = (b"traceparent", b"tracestate")
 
 
+_NO_STAGE = nullcontext()
+
+
 class RequestSpans:
     """The spans of one request when tracing is off: every method does nothing."""
 
@@ -115,7 +118,7 @@ class RequestSpans:
 
     def stage(self, name: str) -> AbstractContextManager[object]:
         """A span around one stage of the pipeline."""
-        return nullcontext()
+        return _NO_STAGE
 
     def start_call(self, endpoint: str, model: str, provider: str, body: Mapping[str, object]) -> None:
         """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes."""

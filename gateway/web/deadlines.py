@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from starlette.types import Receive
 
 from gateway.errors import ApiError, ClientGone, TimedOut
@@ -16,8 +16,7 @@ TIMER_SLACK_S = 0.005
 """Event loops may fire a timer this much early."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
+class TimeLimits(msgspec.Struct, frozen=True, gc=False):
     """How long one answer may take, in seconds. None: the provider enforces that limit itself."""
 
     first_token_s: float | None

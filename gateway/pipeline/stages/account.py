@@ -32,7 +32,7 @@ class Account(Stage):
         answer = None if isinstance(exchange.answer, Embedded) else exchange.answer
         exchange.asked.telemetry.call_ended(
             CallResult(
-                usage=_last_of(calls, exchange.model.name),
+                usage=calls[-1][1] if calls and calls[-1][0].name == exchange.model.name else None,
                 finish_reasons=answer.finish_reasons if answer is not None else (),
                 response_id=answer.response_id if answer is not None else "",
                 response_model=exchange.model.name,
@@ -61,8 +61,3 @@ def _pays(exchange: Exchange) -> bool:
     if use is None:
         return True
     return use.outcome not in HITS if use.share is None else use.share.must_pay()
-
-
-def _last_of(calls: Sequence[tuple[ServedModel, Usage]], model: str) -> Usage | None:
-    """The usage of the last call, if it asked this model."""
-    return next((usage for asked, usage in calls[-1:] if asked.name == model), None)

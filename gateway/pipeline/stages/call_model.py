@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
+
+from msgspec import structs
 
 from backend.errors import EngineError
 from gateway.answer import Answer, Generated
@@ -33,21 +36,21 @@ class CallModel(Stage):
         if exchange.answer is not None:
             return
         try:
-            await self._answer(exchange)
+            cascade = exchange.decided.cascade
+            if cascade is not None and await self._descend(exchange, cascade):
+                return
+            model, fallback = exchange.chosen_model, fallback_of(exchange)
+            if fallback is None:
+                exchange.answer = await _call(exchange, model)
+            else:
+                exchange.answer = await self._answer(exchange, model, fallback)
         finally:
             show_attempts(exchange)
 
-    async def _answer(self, exchange: Exchange) -> None:
-        cascade = exchange.decided.cascade
-        if cascade is not None and await self._descend(exchange, cascade):
-            return
-        model, fallback = exchange.chosen_model, fallback_of(exchange)
-        if fallback is None:
-            exchange.answer = await _call(exchange, model)
-            return
-        while exchange.answer is None:
+    async def _answer(self, exchange: Exchange, model: ServedModel, fallback: Fallback) -> Answer:
+        while True:
             try:
-                exchange.answer = await self._attempt(exchange, model, fallback)
+                return await self._attempt(exchange, model, fallback)
             except (ApiError, EngineError) as failure:
                 error = to_api_error(failure)
                 following = self._others.after(exchange, fallback, error_class(error))
@@ -84,11 +87,11 @@ class CallModel(Stage):
         is_full = model.fleet is not None and model.fleet.is_full
         if is_full and self._others.after(exchange, fallback, "rate_limited") is not None:
             raise full()
-        limits = replace(model.limits, first_token_s=None)
+        limits = structs.replace(model.limits, first_token_s=None)
         limit_s = model.limits.first_token_s
         waits_for_all = limit_s is None and self._others.after(exchange, fallback, "timeout") is not None
         if waits_for_all:  # as for an upstream's answer that is no stream
-            limit_s, limits = limits.total_s, replace(limits, total_s=2 * limits.total_s)
+            limit_s, limits = limits.total_s, structs.replace(limits, total_s=2 * limits.total_s)
         try:
             async with asyncio.timeout(limit_s):
                 answer = await _call(exchange, replace(model, limits=limits))
@@ -97,12 +100,12 @@ class CallModel(Stage):
         except TimeoutError:
             raise TimedOut(f"The model gave no first token within {limit_s:g} s. Try again.") from None
         if waits_for_all:
-            exchange.asked.deadlines.start_model_call(replace(model.limits, first_token_s=None))
+            exchange.asked.deadlines.start_model_call(structs.replace(model.limits, first_token_s=None))
         return answer
 
 
-async def _call(exchange: Exchange, model: ServedModel) -> Answer:
+def _call(exchange: Exchange, model: ServedModel) -> Awaitable[Answer]:
     exchange.start_call(model)
     if exchange.asked.truncates():
-        return await truncating(exchange, lambda: exchange.ask(model, exchange.asked.telemetry))
-    return await exchange.ask(model, exchange.asked.telemetry)
+        return truncating(exchange, lambda: exchange.ask(model, exchange.asked.telemetry))
+    return exchange.ask(model, exchange.asked.telemetry)

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from urllib.parse import urlsplit
 
 from gateway.providers.upstream.http_connection import Connection
@@ -68,7 +68,7 @@ class HttpClient:
         self._idle: deque[Connection] = deque()
         self._loop = asyncio.get_running_loop()
 
-    async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
+    def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Awaitable[Reply]:
         """POST `body`, again where a connection was just closed; return once the headers are there."""
         data = b"POST %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             self._path.encode(),
@@ -78,7 +78,7 @@ class HttpClient:
             len(body),
             body,
         )
-        return await self._exchange(data, timeout_s)
+        return self._exchange(data, timeout_s)
 
     async def _exchange(self, data: bytes, timeout_s: float) -> Reply:
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -50,17 +50,17 @@ class OpenAIProvider:
         """Close the idle connections."""
         await self._client.close()
 
-    async def chat(self, call: ModelCall[ChatRequest]) -> Relayed:
+    def chat(self, call: ModelCall[ChatRequest]) -> Coroutine[Any, Any, Relayed]:
         """Answer /v1/chat/completions. Raises ApiError."""
-        return await self.ask("/chat/completions", call)
+        return self.ask("/chat/completions", call)
 
-    async def complete(self, call: ModelCall[CompletionRequest]) -> Relayed:
+    def complete(self, call: ModelCall[CompletionRequest]) -> Coroutine[Any, Any, Relayed]:
         """Answer /v1/completions. Raises ApiError."""
-        return await self.ask("/completions", call)
+        return self.ask("/completions", call)
 
-    async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
+    def embed(self, call: ModelCall[EmbeddingRequest]) -> Coroutine[Any, Any, Relayed]:
         """Answer /v1/embeddings. Raises ApiError."""
-        return await self.ask("/embeddings", call)
+        return self.ask("/embeddings", call)
 
     async def ask(self, path: str, call: ModelCall[RequestT]) -> Relayed:
         """Answer a path of the API below `base_url`. Raises ApiError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -151,7 +151,7 @@ class Reply(ABC):
 class UpstreamTransport(Protocol):
     """Pooled connections to one base URL. No redirects, no cookies."""
 
-    async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
+    def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Awaitable[Reply]:
         """POST `body` and return once the response's headers are there, within `timeout_s` of sending.
 
         Raises TransportError; ValueError for a header that HTTP cannot carry.
