@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from policies.convert import KeyPath
+from policies.convert import KeyPath, nearest_place
 from policies.errors import Place, Problem
 from policies.known_values import key_owners
 from policies.names import nearest
@@ -23,7 +23,7 @@ def caller_problems(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
             message = (
                 f"{_section(path)} holds what looks like an API key; write {KEY_NAME_HINT}, never the key"
             )
-            yield Problem(_place(places, path), message)
+            yield Problem(nearest_place(places, path), message)
 
 
 def caller_warnings(
@@ -45,11 +45,11 @@ def caller_warnings(
             message = (
                 f"{'.'.join(path)}: callers with {name!r} are the tenant {owners[name]!r}; write that name"
             )
-            yield Problem(_place(places, path), message)
+            yield Problem(nearest_place(places, path), message)
         elif name not in tenants and name not in others and not _KEY_NAME.fullmatch(name):
             known = [each for each, entry in tenants.items() if not _is_unreachable(each, entry)]
             message = f"{'.'.join(path)} names no tenant that a caller can be{nearest(name, known)}"
-            yield Problem(_place(places, path), message)
+            yield Problem(nearest_place(places, path), message)
 
 
 def _is_unreachable(name: str, entry: Mapping[str, Any] | None) -> bool:
@@ -80,9 +80,3 @@ def _named(sections: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
 def _section(path: KeyPath) -> str:
     """The path without the name itself."""
     return ".".join(path if path[0] != "tenants" else path[:1])
-
-
-def _place(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
-    while path not in places:
-        path = path[:-1]
-    return places[path]

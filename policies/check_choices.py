@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policies.convert import KeyPath
+from policies.convert import KeyPath, nearest_place
 from policies.errors import Place, Problem
 
 
@@ -17,10 +17,8 @@ def choice_warnings(sections: Mapping[str, Any], places: Mapping[KeyPath, Place]
             *_unweighed(action.get("choose") or {}, sections["models"]),
             *_repeated(action),
         ):
-            label, place = ".".join((*path, *where)), (*path, *where)
-            while place not in places:
-                place = place[:-1]
-            yield Problem(places[place], f"{label} {message}")
+            place = (*path, *where)
+            yield Problem(nearest_place(places, place), f"{'.'.join(place)} {message}")
 
 
 def _actions(sections: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
-from policies.convert import KeyPath
+from policies.check_routes import targets_of
+from policies.convert import KeyPath, nearest_place
 from policies.errors import Place, Problem
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -20,7 +22,7 @@ def price_problems(sections: Sections, places: Mapping[KeyPath, Place]) -> Itera
         reached = None if asked is None else _reached(asked, sections)
         if not has_price:
             what = f"{'.'.join(path)} counts nothing, as no model has a `price`; add one to the models"
-            yield Problem(_place(places, path), what)
+            yield Problem(nearest_place(places, path), what)
             continue
         for name in [name for name in unpriced if reached is None or name in reached]:
             unpriced.remove(name)
@@ -58,53 +60,32 @@ def _in_usd(entry: Mapping[str, Any]) -> Iterator[KeyPath]:
 
 def _models(section: str, name: str, sections: Sections) -> list[str] | None:
     """What a tenant, or the tenants of a tier, may ask for; None: everything."""
-    own = sections[section][name] or {}
-    who = [own]
-    if section == "tenants" and own.get("models") is None:
-        tiers = sections["tiers"]
-        who = [tiers.get(own.get("tier") or "default") or {}]
-    elif section == "tiers":
-        tenants = [entry or {} for entry in sections["tenants"].values()]
-        who += [t for t in tenants if (t.get("tier") or "default") == name and t.get("models") is not None]
-    found: list[str] = []
-    for entry in who:
-        if entry.get("models") is None:
-            return None
-        found += entry["models"]
-    return found
+    own, tiers = sections[section][name] or {}, sections["tiers"]
+    if section == "tenants":
+        is_own = own.get("models") is not None
+        callers = [own if is_own else tiers.get(own.get("tier") or "default") or {}]
+    else:
+        tenants = [entry or {} for entry in sections["tenants"].values() if (entry or {}).get("models")]
+        callers = [own, *(entry for entry in tenants if (entry.get("tier") or "default") == name)]
+    lists = [entry.get("models") for entry in callers]
+    return None if None in lists else [name for names in lists for name in names or ()]
 
 
 def _reached(asked: list[str], sections: Sections) -> set[str]:
     """The models that may answer for these models, adapters and routes. Tenants pay for no shadow."""
-    models, routes = sections["models"], sections["routes"]
-    rules = [rule or {} for rule in sections["routing"].get("rules") or []]
-    found = {*asked, *(name for rule in rules for name in _targets(rule))}
-    for route in (routes[name] or {} for name in asked if name in routes):
-        found.update(_targets(route))
-        found.update(name for rule in route.get("rules") or [] for name in _targets(rule or {}))
-    for name, entry in models.items():
+    routes = [sections["routes"][name] or {} for name in asked if name in sections["routes"]]
+    actions = [
+        *routes,
+        *(rule for each in (sections["routing"], *routes) for rule in each.get("rules") or []),
+    ]
+    named = (targets_of(action or {}) for action in actions)
+    found = {*asked, *(name for path, name in chain.from_iterable(named) if path[0] != "shadow")}
+    for name, entry in sections["models"].items():
         adapters = ((entry or {}).get("engine") or {}).get("adapters") or {}
-        if any(each in found or f"{name}:{each}" in found for each in adapters):
-            found.add(name)
-        if ((entry or {}).get("release") or {}).get("of") in found:
+        of = ((entry or {}).get("release") or {}).get("of")
+        if of in found or any({each, f"{name}:{each}"} & found for each in adapters):
             found.add(name)
     return found
 
 
-def _targets(action: Mapping[str, Any]) -> Iterator[str]:
-    if action.get("model"):
-        yield action["model"]
-    for key, where in _SEVERAL:
-        yield from (action.get(key) or {}).get(where) or ()
-    for names in (action.get("fallback") or {}).values():
-        yield from names or ()
-
-
-def _place(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
-    while path not in places:
-        path = path[:-1]
-    return places[path]
-
-
 _LIMITS = ("limits", "limits_per_key", "limits_per_user")
-_SEVERAL = (("split", "models"), ("choose", "candidates"), ("cascade", "models"), ("best_of", "models"))

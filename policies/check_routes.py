@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.comparisons import Known, doubts
 from policies.conditions import Condition, ConditionError
-from policies.convert import KeyPath
+from policies.convert import KeyPath, nearest_place
 from policies.errors import Place, Problem
 from policies.known_values import known_values
 from policies.names import nearest
@@ -156,7 +156,7 @@ class RouteChecks:
         found = _destinations(action)
         if len(found) > 1:
             self._report(path, f"{'.'.join(path)} has both {' and '.join(found)}; keep one")
-        for where, target in _targets(action):
+        for where, target in targets_of(action):
             self._check_target((*path, *where), target)
         self._check_choose((*path, "choose"), action.get("choose") or {})
         bounds = ((action.get("parameters") or {}).get("clamp")) or {}
@@ -202,16 +202,11 @@ class RouteChecks:
                 path, f"{what} leads to the unknown model {target!r}{hint or nearest(target, known)}"
             )
 
-    def _place(self, path: KeyPath) -> Place:
-        while path not in self._places:  # an item of a list: the nearest key above it
-            path = path[:-1]
-        return self._places[path]
-
     def _report(self, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem(self._place(path), message))
+        self.problems.append(Problem(nearest_place(self._places, path), message))
 
     def _warn(self, path: KeyPath, message: str) -> None:
-        self.warnings.append(Problem(self._place(path), message))
+        self.warnings.append(Problem(nearest_place(self._places, path), message))
 
 
 _FAILS_OPEN = (
@@ -237,7 +232,7 @@ _NAMED: tuple[KeyPath, ...] = (
 """Where an action names models: one, a list of them, or the keys of a mapping."""
 
 
-def _targets(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+def targets_of(action: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Every model that an action names, with its path below the action."""
     for path in _NAMED:
         found: Any = action

@@ -6,7 +6,7 @@ Driven by `msgspec.inspect`: the records in `document.py` are the only definitio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,13 @@ _WRITE = {
 
 KeyPath = tuple[str, ...]
 """The keys from the document's root to a value, e.g. `("models", "small", "engine")`."""
+
+
+def nearest_place(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
+    """The place of a key, or for an item of a list that of the nearest key above it."""
+    while path not in places:
+        path = path[:-1]
+    return places[path]
 
 
 class Converter:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from gateway.accounting.ledger import cost_usd
 from gateway.accounting.receipt import Charged
 from gateway.answer import Usage
 from gateway.batches.lines import usage_of
@@ -70,24 +71,17 @@ class PassthroughCost:
         found = usage_of(bytes(self._body or b"{}"))
         if not found.total_tokens:
             return None
-        cached, thought = (
-            found.input_tokens_details.cached_tokens,
-            found.output_tokens_details.reasoning_tokens,
-        )
-        return Usage(found.input_tokens, found.output_tokens, cached, thought)
+        of_input, of_output = found.input_tokens_details, found.output_tokens_details
+        counts = (found.input_tokens, found.output_tokens, of_input.cached_tokens, of_output.reasoning_tokens)
+        return Usage(*counts)
 
     def charged(self, usage: Usage | None) -> Charged:
         """All of it, after its end or before."""
         usage, price = usage or Usage(), self._price
         if price is None or not self._is_answered:
             return Charged(usage)
-        usd = price.request_usd + self._num_images * price.image_usd + self._seconds() * price.second_usd
-        usd += price.tokens_usd(
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            cached=usage.cached_tokens,
-            reasoning=usage.reasoning_tokens,
-        )
+        usd = cost_usd(price, usage) or price.request_usd
+        usd += self._num_images * price.image_usd + self._seconds() * price.second_usd
         return Charged(usage, usd)
 
     def _seconds(self) -> float:
