@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 
 import msgspec
 
@@ -43,10 +44,15 @@ def base_params(request: ChatRequest | CompletionRequest, vocab_size: int) -> Sa
 def choice_params(
     base: SamplingParams, request: GenerationRequest, index: int, max_tokens: int
 ) -> SamplingParams:
-    """Parameters of choice `index`. Equal seeds would give equal choices, so each gets its own."""
+    """Parameters of choice `index`. Equal seeds would give equal choices, so each gets its own.
+
+    A seed is drawn here where none was sent, for an engine that restarts to go on with the same text.
+    """
     seed = request.seed
     if seed is not None:
         seed = (seed + index + SEED_OFFSET) % SEED_SPAN - SEED_OFFSET
+    elif not base.is_greedy:
+        seed = secrets.randbits(63)
     return msgspec.structs.replace(base, seed=seed, max_tokens=max_tokens)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
-from backend.errors import AdapterGone, EngineError, EngineUnavailable
+from backend.errors import AdapterGone, EngineError, EngineUnavailable, QueueFull
 from backend.server.engine_client import RequestStream
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
@@ -16,6 +16,7 @@ from gateway.answer import Delta, Generated, Usage
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
 from gateway.providers.engine.choice_decoder import ChoiceDecoder, token_info
 from gateway.providers.engine.model import RETRY_S, EngineModel
+from gateway.providers.engine.resumption import Resumption
 from gateway.providers.engine.stream_merge import merged
 from gateway.providers.engine.tool_calling import Tools
 
@@ -30,15 +31,21 @@ class SequenceJob:
     counts_prompt: bool = True  # one of a prompt's choices reports what was cached
     shows_output: bool = True  # False: max_tokens was 0, and the one token that the engine makes is dropped
     tools: Tools | None = None
+    received: list[int] = field(default_factory=list)  # token ids: all that the decoder has seen
 
 
 class Generation:
-    """The sequences of one request. Closing the answer's deltas early cancels what still runs."""
+    """The sequences of one request. Closing the answer's deltas early cancels what still runs.
+
+    When the engine dies they go on, on the restarted one, from the tokens that were received.
+    """
 
     def __init__(self, model: EngineModel, tokenizer: Tokenizer, jobs: list[SequenceJob]) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._jobs = jobs
+        self._resumption = Resumption()
+        self._weights: tuple[str, str] | None = None  # those that began the answer
         self._usage = Usage(
             prompt_tokens=sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
         )
@@ -58,17 +65,15 @@ class Generation:
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
         model = self._model
         digest = model.adapter_digest()
-        requests = [
-            msgspec.structs.replace(job.request, adapter=digest, adapter_name=model.adapter)
-            for job in self._jobs
-        ]
+        jobs = [job for job in self._jobs if not job.decoder.is_finished]
+        requests = self._requests(jobs, digest)
         streams: list[RequestStream] = []
         paid_s = self._usage.machine_seconds
         try:
             streams = model.client.submit(requests)
             async with aclosing(merged(streams)) as outputs:
                 async for number, output in outputs:
-                    job = self._jobs[number]
+                    job = jobs[number]
                     if job.decoder.is_finished:
                         continue
                     delta = self._delta(job, output)
@@ -76,28 +81,54 @@ class Generation:
                         streams[number].cancel()
                         self._usage.machine_seconds = paid_s + sum(s.machine_s for s in streams)
                     yield delta
-        except EngineUnavailable:
-            raise model.unavailable() from None
-        except AdapterGone:
-            if model.adapter_digest() == digest:
-                raise model.not_loaded() from None
-            # Replaced while the request was in flight, before any of its sequences was admitted: retry.
-            async with aclosing(self._deltas()) as deltas:
-                async for delta in deltas:
-                    yield delta
+            return
         except EngineError as error:
-            self._refuse()
-            raise to_api_error(error) from None
+            await self._recover(error, jobs, requests)
         finally:
             for stream in streams:
                 stream.cancel()
             self._usage.machine_seconds = max(
                 self._usage.machine_seconds, paid_s + sum(stream.machine_s for stream in streams)
             )
+        async with aclosing(self._deltas()) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _recover(self, error: EngineError, jobs: list[SequenceJob], sent: list[Request]) -> None:
+        """Return once the sequences may be sent again. Raises ApiError if they may not."""
+        model, resumption = self._model, self._resumption
+        if isinstance(error, EngineUnavailable):
+            request_id = sent[0].request_id.rpartition("/")[0]
+            await resumption.wait(model, request_id, was_running=any(map(_has_grown, jobs, sent)))
+        elif isinstance(error, AdapterGone):
+            # Replaced while the request was in flight, before any of its sequences was admitted: retry.
+            if model.adapter_digest() == sent[0].adapter:
+                raise model.not_loaded() from None
+        elif not (isinstance(error, QueueFull) and await resumption.wait_for_room(error)):
+            self._refuse()
+            raise to_api_error(error) from None
+
+    def _requests(self, jobs: list[SequenceJob], digest: str) -> list[Request]:
+        """What the engine is to generate, or to go on with. Raises Unavailable if its weights are others."""
+        model, hello = self._model, self._model.client.hello
+        weights = (hello.revision if hello is not None else "", digest)
+        if weights != self._weights and any(job.received for job in jobs):
+            raise Unavailable(
+                f"The weights of {model.name!r} were replaced while it generated this answer. Try again.",
+                headers=retry_after(RETRY_S),
+            )
+        self._weights = weights
+        return [
+            msgspec.structs.replace(
+                job.request, adapter=digest, adapter_name=model.adapter, resume_token_ids=job.received[:]
+            )
+            for job in jobs
+        ]
 
     def _delta(self, job: SequenceJob, output: StepOutput) -> Delta:
         if output.finish_reason in ("error", "abort"):
             raise self._failure(job, output)
+        job.received += output.token_ids
         usage, decoder = self._usage, job.decoder
         if job.counts_prompt and output.num_cached_tokens > 0:
             usage.cached_tokens += output.num_cached_tokens
@@ -151,3 +182,7 @@ class Generation:
                 headers=retry_after(RETRY_S),
             )
         return ServerError(output.error or "The engine failed to answer this request.", code="engine_error")
+
+
+def _has_grown(job: SequenceJob, sent: Request) -> bool:
+    return len(job.received) > len(sent.resume_token_ids)

@@ -17,7 +17,7 @@ from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.auth import KeyRing
-from gateway.providers.engine import service
+from gateway.providers.engine import resumption, service
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
 from tests.gateway.conftest import REPLY, MakeApp, http_client
@@ -360,9 +360,14 @@ async def started(
     return connection
 
 
-async def test_an_engine_that_dies_ends_the_stream_with_an_error(
-    make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tokenizer: Tokenizer
+async def test_an_engine_that_does_not_come_back_ends_the_stream_with_an_error(
+    make_app: MakeApp,
+    provider: EngineProvider,
+    engine: ScriptedEngine,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(resumption, "WAIT_S", 0.05)
     connection = await started(make_app, provider, engine, tokenizer)
     await engine.die()
     (error,) = events(await connection.body())

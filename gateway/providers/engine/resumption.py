@@ -1,0 +1,65 @@
+"""When a request goes on whose engine has died: once the engine is back, and not often."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from backend.errors import EngineUnavailable, QueueFull
+from gateway.errors import ServerError
+from gateway.providers.engine.model import EngineModel
+
+logger = logging.getLogger(__name__)
+
+MAX_RESUMPTIONS = 2
+MAX_DEATHS_WHILE_RUNNING = 1
+"""A request that runs when its engine dies once more may be what ends it."""
+WAIT_S = 20.0
+"""For an engine that restarts, and for room in its queue."""
+
+_LONGEST_PAUSE_S = 1.0
+
+
+class Resumption:
+    """The deaths of its engine that one request has met."""
+
+    __slots__ = ("_due_s", "_num_deaths", "_num_while_running")
+
+    def __init__(self) -> None:
+        self._num_deaths = 0
+        self._num_while_running = 0
+        self._due_s = 0.0
+
+    async def wait(self, model: EngineModel, request_id: str, *, was_running: bool) -> None:
+        """Return once the request may be sent again. Raises ApiError if it may not, or after WAIT_S.
+
+        `was_running`: the engine had generated something for it since it was sent.
+        """
+        self._num_deaths += 1
+        self._num_while_running += was_running
+        if self._num_while_running > MAX_DEATHS_WHILE_RUNNING:
+            logger.error(
+                "request %s ran each time when the engine of %r died: it is not sent again",
+                request_id,
+                model.name,
+            )
+            raise ServerError(
+                f"The engine of {model.name!r} died twice while it generated this answer; its log names "
+                "the cause.",
+                code="engine_error",
+            )
+        if self._num_deaths > MAX_RESUMPTIONS:
+            raise model.unavailable()
+        self._due_s = asyncio.get_running_loop().time() + WAIT_S
+        try:
+            await model.client.wait_ready(WAIT_S)
+        except EngineUnavailable:
+            raise model.unavailable() from None
+
+    async def wait_for_room(self, refusal: QueueFull) -> bool:
+        """Wait for what an engine that has restarted had no room for; False: the request may not wait."""
+        left_s = self._due_s - asyncio.get_running_loop().time() if self._num_deaths else 0.0
+        if left_s <= 0.0:
+            return False
+        await asyncio.sleep(min(refusal.retry_after_s, _LONGEST_PAUSE_S, left_s))
+        return True
