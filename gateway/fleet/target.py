@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
-from gateway.answer import Answer, Generated, Relayed
+from gateway.answer import Answer, Generated, Relayed, close_source
 from gateway.errors import ApiError, TimedOut
 from gateway.fleet.health import Health, trouble_of
 from gateway.fleet.latency import PeakLatency
@@ -157,6 +157,4 @@ class _Followed(AsyncIterator[T]):
     async def aclose(self) -> None:
         """Stop before the end."""
         self._call.abandon()
-        close = getattr(self._pieces, "aclose", None)
-        if close is not None:
-            await close()
+        await close_source(self._pieces)

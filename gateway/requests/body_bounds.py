@@ -63,9 +63,12 @@ def check_items(body: Mapping[str, Any]) -> None:
 def _check_parts(name: str, messages: Sequence[object]) -> None:
     known = [message for message in messages if isinstance(message, dict)]
     for field in _PARTS:
-        parts = (message.get(field) for message in known)
-        count = sum(len(each) for each in parts if isinstance(each, list))
-        _check_length(f"{name}[].{field}", count, MAX_PARTS)
+        count = 0
+        for message in known:  # a loop, as generators cost more
+            if isinstance(parts := message.get(field), list):
+                count += len(parts)
+        if count > MAX_PARTS:
+            _check_length(f"{name}[].{field}", count, MAX_PARTS)
 
 
 def _check_length(name: str, count: int, limit: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 
 from gateway.errors import InvalidRequest
@@ -16,15 +15,18 @@ _INDEX = re.compile(r"\[\d+\]")
 _collected: ContextVar[list[InvalidRequest] | None] = ContextVar("unknown_fields", default=None)
 
 
-@contextmanager
-def collecting() -> Iterator[list[InvalidRequest]]:
-    """Collect the refusals of unknown fields instead of raising them."""
-    found: list[InvalidRequest] = []
-    token = _collected.set(found)
-    try:
-        yield found
-    finally:
-        _collected.reset(token)
+class collecting:
+    """Collects the refusals of unknown fields instead of raising them."""
+
+    def __enter__(self) -> list[InvalidRequest]:
+        """The list of them."""
+        found: list[InvalidRequest] = []
+        self._token = _collected.set(found)
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        """Raise them again."""
+        _collected.reset(self._token)
 
 
 def collected() -> list[InvalidRequest]:

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.middleware import Middleware
 from starlette.routing import Route, Router
-from starlette.types import Lifespan, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from gateway.auth import InternalCaller
 from gateway.errors import ApiError, MethodNotAllowed, Unavailable, to_api_error
@@ -123,38 +123,34 @@ class RouteBuilder:
             raise unknown_path(call.scope, routes, error_format)
 
         unknown = AsgiEndpoint(self._telemetry, "other", "", refuse, self._headers)
-        return _DirectRouter(
+        router = _DirectRouter(
             routes,
             redirect_slashes=False,
             default=unknown,
             lifespan=_lifespan(resources),
             middleware=middleware,
         )
+        for route in routes if not middleware else ():  # a middleware must see every request
+            first = next(each for each in routes if each.path_regex.match(route.path))
+            if first is route and not route.param_convertors:
+                router.direct[route.path] = route.app
+        return router
 
 
 class _DirectRouter(Router):
-    """Starlette's router; paths without parameters skip its search, and its three coroutines.
+    """Starlette's router; paths in `direct` skip its search, and its three coroutines.
 
     Each await between the server and a stream is paid again with every event.
     """
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        """Answer a request, or run the lifespan."""
-        endpoint = self._direct.get(scope.get("path", ""))
-        if endpoint is None:
-            return super().__call__(scope, receive, send)
-        return endpoint(scope, receive, send)
-
     @cached_property
-    def _direct(self) -> dict[str, AsgiEndpoint]:
-        """Endpoints by path: none where a middleware must see the request first."""
-        found: dict[str, AsgiEndpoint] = {}
-        routes = [route for route in self.routes if isinstance(route, Route)]
-        for route in routes if self.middleware_stack == self.app else ():
-            first = next(each for each in routes if each.path_regex.match(route.path))
-            if first is route and isinstance(route.endpoint, AsgiEndpoint) and not route.param_convertors:
-                found[route.path] = route.endpoint
-        return found
+    def direct(self) -> dict[str, ASGIApp]:
+        """What answers, by whole path."""
+        return {}
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
+        """Answer a request, or run the lifespan."""
+        return self.direct.get(scope.get("path", ""), super().__call__)(scope, receive, send)
 
 
 class AsgiEndpoint:

@@ -70,7 +70,8 @@ class Deadlines:
         self._mark_s = self._loop.time()
         if not self._has_output:
             self._has_output = True
-            self._reschedule()
+            if self._limits.idle_s is not None:
+                self._reschedule()
 
     def pause_idle(self) -> None:
         """Stop the idle limit while a write waits for a slow client: the model is not to blame."""

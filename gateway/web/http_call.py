@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import parse_qsl
 
@@ -30,7 +30,7 @@ def request_id_of(scope: Scope) -> str:
     given = header(scope, b"x-request-id")
     if given and _REQUEST_ID.match(given):
         return given.decode("ascii")
-    return "req_" + secrets.token_hex(16)
+    return "req_" + os.urandom(16).hex()
 
 
 def header(scope: Scope, name: bytes) -> bytes:
@@ -47,6 +47,7 @@ class HttpCall:
 
     __slots__ = (
         "_fixed_headers",
+        "_headers",
         "_send",
         "error_format",
         "error_headers",
@@ -73,6 +74,7 @@ class HttpCall:
         A handler may replace `error_format`, and set `error_headers` for errors beside their own.
         """
         self.scope = scope
+        self._headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first of each name
         self.receive = receive
         self.telemetry = telemetry
         self.request_id = request_id_of(scope)
@@ -90,8 +92,8 @@ class HttpCall:
     @property
     def authorization(self) -> str:
         """The `Authorization` header, else the key of `x-api-key` as its bearer; "" when there is neither."""
-        authorization = header(self.scope, b"authorization").decode("latin-1")
-        api_key = header(self.scope, b"x-api-key").decode("latin-1")
+        authorization = self._headers.get(b"authorization", b"").decode("latin-1")
+        api_key = self._headers.get(b"x-api-key", b"").decode("latin-1")
         return authorization if authorization or not api_key else f"Bearer {api_key}"
 
     @property
@@ -102,12 +104,12 @@ class HttpCall:
     @property
     def cache_headers(self) -> tuple[str, str]:
         """The values of `x-penstock-cache` and `cache-control`; "" where one is missing."""
-        own, standard = header(self.scope, b"x-penstock-cache"), header(self.scope, b"cache-control")
+        own, standard = self._headers.get(b"x-penstock-cache", b""), self._headers.get(b"cache-control", b"")
         return own.decode("latin-1"), standard.decode("latin-1")
 
     def read_header(self, name: str) -> str:
         """The first header of this (lower-case) name; "" when there is none."""
-        return header(self.scope, name.encode("ascii")).decode("latin-1")
+        return self._headers.get(name.encode("ascii"), b"").decode("latin-1")
 
     @property
     def path_id(self) -> str:
@@ -125,7 +127,7 @@ class HttpCall:
 
         Raises InvalidRequest (415: not JSON), BodyTooLarge, or ClientGone when the client disconnects.
         """
-        length = header(self.scope, b"content-length")
+        length = self._headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > max_bytes:
             raise _too_large(max_bytes)
         self.check_media_type()
@@ -145,7 +147,7 @@ class HttpCall:
 
     async def body_pieces(self, max_bytes: int) -> AsyncGenerator[bytes, None]:
         """The request's body as it arrives, once. Raises BodyTooLarge, or ClientGone."""
-        length = header(self.scope, b"content-length")
+        length = self._headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > max_bytes:
             raise _too_large(max_bytes)
         num_bytes = 0
@@ -165,14 +167,14 @@ class HttpCall:
         """Raise InvalidRequest (415) unless the request declares JSON."""
         # CSRF: browsers send text/plain, forms and untyped bodies to any origin without a CORS preflight.
         # JSON needs one, which protects a gateway without keys on loopback.
-        kind = header(self.scope, b"content-type").split(b";", 1)[0].strip().lower()
+        kind = self._headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
         if kind != JSON:
             raise InvalidRequest(
                 f"Unsupported content type {kind.decode('latin-1')[:64]!r}: send 'application/json'.",
                 status=415,
                 code="unsupported_media_type",
             )
-        if header(self.scope, b"content-encoding").lower() not in (b"", b"identity"):
+        if self._headers.get(b"content-encoding", b"").lower() not in (b"", b"identity"):
             raise InvalidRequest(
                 "Compressed request bodies are not supported: send it without Content-Encoding.",
                 status=415,

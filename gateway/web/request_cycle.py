@@ -50,9 +50,10 @@ class RequestCycle:
     """The connection feeds it the body; the application calls `receive` and `send`."""
 
     __slots__ = (
-        "_chunk_tail", "_connection", "_error", "_expects_continue", "_has_body", "_is_body_received",
-        "_is_chunked", "_is_delivered", "_is_disconnected", "_is_ended", "_is_event_stream", "_is_started",
-        "_num_left_bytes", "_num_waiting_bytes", "_pieces", "_waiter", "keep_alive", "scope",
+        "_chunk_tail", "_connection", "_error", "_expects_continue", "_has_body", "_head",
+        "_is_body_received", "_is_chunked", "_is_delivered", "_is_disconnected", "_is_ended",
+        "_is_event_stream", "_is_started", "_num_left_bytes", "_num_waiting_bytes", "_pieces",
+        "_waiter", "keep_alive", "scope",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,7 @@ class RequestCycle:
         self._is_event_stream = False
         self._num_left_bytes = 0  # of the content-length
         self._chunk_tail = b""
+        self._head = b""  # not yet written
 
     async def run(self, app: ASGIApp) -> None:
         """Let the application answer. What it raises is logged: its own endpoints answer every error."""
@@ -183,7 +185,10 @@ class RequestCycle:
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
-        connection.write(b"".join(lines))
+        if has_length:  # the body follows at once: both go in one write
+            self._head = b"".join(lines)
+        else:
+            connection.write(b"".join(lines))
         if connection.server.has_access_log:
             host, port = (scope["client"] or ("-", 0))[:2]
             # As sent: decoded, a path may hold line breaks. Without the query: it may hold keys and text.
@@ -204,6 +209,7 @@ class RequestCycle:
                 self._num_left_bytes -= len(body)
                 if self._num_left_bytes < 0 or (is_last and self._num_left_bytes):
                     raise RuntimeError("the response is not as long as its content-length")
+        data, self._head = self._head + data, b""
         if data:
             self._connection.write(data)
         if is_last:

@@ -42,8 +42,9 @@ class Reserve(Stage):
 
     def settle(self, exchange: Exchange) -> None:
         """Give it back: account has charged, or will, what it has really been."""
-        self._admission.release(exchange.principal.tenant, exchange.admitted.reserved)
-        exchange.admitted = replace(exchange.admitted, reserved=NOTHING)
+        if reserved := exchange.admitted.reserved:
+            self._admission.release(exchange.principal.tenant, reserved)
+            exchange.admitted = replace(exchange.admitted, reserved=NOTHING)
 
     def _highest(self, exchange: Exchange) -> Cost:
         """The sum over all models that answer together or in turn; of those that replace one, the dearest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Protocol
 
 from gateway.errors import ApiError
@@ -56,7 +56,7 @@ class EventSplitter(Protocol):
         ...
 
 
-class AnswerStream:
+class AnswerStream(AsyncIterator[bytes]):
     """A streamed answer as bytes: whole, checked events. `aclose` drops the upstream connection.
 
     Raises ApiError unless the answer is complete, so that a truncated stream is never taken for an answer.
@@ -92,10 +92,6 @@ class AnswerStream:
         except BaseException:
             self._reply.close()
             raise
-
-    def __aiter__(self) -> AnswerStream:
-        """Return the stream itself."""
-        return self
 
     def __anext__(self) -> Coroutine[Any, Any, bytes]:
         """The next events."""

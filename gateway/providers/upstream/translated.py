@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -151,17 +151,13 @@ class TranslatingProvider(ABC):
         )
 
 
-class TranslatedDeltas:
+class TranslatedDeltas(AsyncIterator[Delta]):
     """The deltas of one answer. A class: a generator that never started does not close its source."""
 
     def __init__(self, reader: ChatReader, stream: AnswerStream | None) -> None:
         """`stream`: None for an answer that the reader has read as a whole."""
         self._reader = reader
         self._stream = stream
-
-    def __aiter__(self) -> TranslatedDeltas:
-        """Return the iterator itself."""
-        return self
 
     async def __anext__(self) -> Delta:
         """The next delta. Raises ApiError."""
