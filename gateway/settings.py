@@ -86,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     last_good_keys: str = ""  # what the keys file held when it was last good, for a worker that starts
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
+    names_fd: int | None = None  # of the metrics' tenants and routes, likewise
     fleet_fd: int | None = None  # of the board of upstreams that fail, when there are several workers
 
     @property

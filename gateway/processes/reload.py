@@ -198,7 +198,11 @@ class Reloader:
         paths = {name: backend.sockets.by_name[name].shared_path for name, backend in backends.items()}
         shared = self.current.settings
         settings = msgspec.structs.replace(
-            settings, socket_paths=paths, counter_fds=shared.counter_fds, fleet_fd=shared.fleet_fd
+            settings,
+            socket_paths=paths,
+            counter_fds=shared.counter_fds,
+            fleet_fd=shared.fleet_fd,
+            names_fd=shared.names_fd,
         )
         known = dict.fromkeys((*self.current.metric_models, *policies.metric_names()))
         return Version(self._serial, policies, settings, tuple(known))

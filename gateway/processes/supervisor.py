@@ -58,8 +58,9 @@ class Supervisor:
         settings = msgspec.structs.replace(
             settings,
             socket_paths={name: each.sockets.by_name[name].path for name, each in backends.items()},
-            counter_fds=shared[1:],
+            counter_fds=shared[2:],
             fleet_fd=shared[0] if shared else None,
+            names_fd=shared[1] if shared else None,
         )
         self._settings = settings
         self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
@@ -74,7 +75,8 @@ class Supervisor:
     def _worker(self, number: int) -> ManagedProcess:
         inherited = [fd for each in self._reloader.backends.values() for fd in each.sockets.fds]
         fds = [self._listener.fileno(), *inherited, *self._settings.counter_fds]
-        fds += [] if self._settings.fleet_fd is None else [self._settings.fleet_fd]
+        shared = self._settings.fleet_fd, self._settings.names_fd
+        fds += [fd for fd in shared if fd is not None]
         command = worker_command(number, fds, self._version, self._encode_statuses)
         worker = ManagedProcess(command, lambda progress: None)
         worker.on_progress = lambda progress: self._reloader.on_worker(worker, progress)
@@ -189,11 +191,11 @@ class Supervisor:
 
 
 def _new_shared_files(workers: int) -> tuple[int, ...]:
-    """One of all workers, then one with each one's counters; none for one worker. Raises SettingsError."""
+    """Two of all workers, then one with each one's counters; none for one worker. Raises SettingsError."""
     if workers == 1:
         return ()
     try:
-        return tuple(new_counter_file() for _ in range(1 + workers))
+        return tuple(new_counter_file() for _ in range(2 + workers))
     except OSError as error:
         raise SettingsError(
             f"cannot create counter files for {workers} workers ({error}): serve with fewer"

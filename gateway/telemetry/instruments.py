@@ -15,7 +15,8 @@ from policies.retries import RETRY_CAUSES
 MODEL_ENDPOINTS: Final = (*ENDPOINTS_BY_NAME, "tokenize", "detokenize", "shadow", "batch", "passthrough")
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
 NO_MODEL: Final = "-"
-STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed")
+STATUSES: Final = ("2xx", "4xx", "5xx", "client_closed", "broken")
+"""The last one: an answer that had begun, and ended with an error."""
 CACHE_OUTCOMES: Final = ("exact", "semantic", "shared", "near", "miss", "bypass")
 CACHE_GUARDS: Final = (
     "several lines", "code", "long", "about text", "language", "numbers", "symbols", "case", "quoted",

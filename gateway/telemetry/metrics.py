@@ -20,8 +20,9 @@ from prometheus_client.registry import Collector
 
 from backend.classifiers.measures import wilson
 from gateway.answer import Usage
-from gateway.telemetry import instruments
+from gateway.telemetry import instruments, named_series
 from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
+from gateway.telemetry.named_series import NamedSeries
 from gateway.telemetry.policy_metrics import PolicyCollector, PolicySource
 from gateway.telemetry.shared_counters import SharedCounters
 from policies.retries import RETRY_CAUSES
@@ -34,27 +35,35 @@ class Metrics:
     """All series of this worker, and their sums over the workers that share its counter files."""
 
     def __init__(
-        self, models: Iterable[str], counter_fds: Sequence[int] = (), worker: int = 0, num_spare: int = 0
+        self,
+        models: Iterable[str],
+        counter_fds: Sequence[int] = (),
+        worker: int = 0,
+        num_spare: int = 0,
+        names_fd: int | None = None,
     ) -> None:
         """`models` are the configured names, the only values of the label `model` apart from "-".
 
         `counter_fds`: see SharedCounters; all workers must give the same models in the same order.
-        `num_spare`: how many `add_models` can add.
+        `num_spare`: how many `add_models` can add. `names_fd`: see SharedNames.
         """
         names = tuple(dict.fromkeys(models))
         self._gauges = len(instruments.ENDPOINTS)  # requests in flight by endpoint come first, then faults
         self._starts: dict[tuple[str, str], int] = {}
         self._num_free = len(names) + num_spare
+        named_at = self._gauges + len(instruments.FAULTS)  # where it is with any number of models
+        self._first_block = named_at + named_series.SIZE
         size = self._offset(self._num_free)
         for number, endpoint in enumerate(instruments.ENDPOINTS):
-            start = self._gauges + len(instruments.FAULTS) + number * instruments.BLOCK_SIZE
+            start = self._first_block + number * instruments.BLOCK_SIZE
             self._starts[endpoint, instruments.NO_MODEL] = start
         self.add_models(names)
         self._counters = SharedCounters(size, self._gauges, counter_fds, worker)
+        self.series = NamedSeries(self._counters.values, named_at, names_fd)
         self._engines: dict[str, EngineSource] = {}
         self._policies = PolicyCollector()
         self._registry = CollectorRegistry()
-        self._registry.register(_GatewayCollector(self._counters, self._starts))
+        self._registry.register(_GatewayCollector(self._counters, self._starts, self.series))
         self._registry.register(EngineCollector(self._engines))
         self._registry.register(self._policies)
         if not counter_fds:  # a scrape reaches one of several workers, whose memory alone would mislead
@@ -73,7 +82,7 @@ class Metrics:
     def _offset(self, num_models: int) -> int:
         """Index of the first counter after those of `num_models` models."""
         blocks = len(instruments.ENDPOINTS) + num_models * len(instruments.MODEL_ENDPOINTS)
-        return self._gauges + len(instruments.FAULTS) + blocks * instruments.BLOCK_SIZE
+        return self._first_block + blocks * instruments.BLOCK_SIZE
 
     def set_engines(self, engines: Mapping[str, EngineSource]) -> None:
         """Publish the statistics of these engines, by model, and of no others."""
@@ -211,11 +220,13 @@ class Meter:
         """Since the request began."""
         return time.perf_counter() - self._started_s
 
-    def end(self, now_s: float, status: int) -> None:
-        """The request is over. Call it once."""
+    def end(self, now_s: float, status: int, *, is_broken: bool = False) -> None:
+        """The request is over. Call it once. `is_broken`: with an error after its answer had begun."""
         self.call_ended(now_s, None, "")
         self._counters[instruments.ENDPOINTS.index(self._endpoint)] -= 1
-        self._counters[self._start + instruments.REQUESTS_OFFSET + _status_index(status)] += 1
+        self._counters[
+            self._start + instruments.REQUESTS_OFFSET + (4 if is_broken else status_index(status))
+        ] += 1
         duration_s = now_s - self._started_s
         self._observe(instruments.DURATION, duration_s)
         self._observe(instruments.OVERHEAD, duration_s - self._call_s)
@@ -226,7 +237,7 @@ class Meter:
         self._counters[at + len(histogram.bounds) + 1] += value
 
 
-def _status_index(status: int) -> int:
+def status_index(status: int) -> int:
     """Index of a status in STATUSES. Redirects, which we never send, would count as 2xx."""
     if status == CLIENT_CLOSED_STATUS:
         return 3
@@ -236,9 +247,12 @@ def _status_index(status: int) -> int:
 class _GatewayCollector(Collector):
     """Turns counters into Prometheus metrics; unused series are left out."""
 
-    def __init__(self, counters: SharedCounters, starts: Mapping[tuple[str, str], int]) -> None:
+    def __init__(
+        self, counters: SharedCounters, starts: Mapping[tuple[str, str], int], series: NamedSeries
+    ) -> None:
         self._counters = counters
         self._starts = starts
+        self._series = series
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, summed over the workers."""
@@ -270,6 +284,7 @@ class _GatewayCollector(Collector):
         targets = {_model_and_place(key[1]): used.pop(key) for key in names}
         for histogram in instruments.HISTOGRAMS:
             yield _histogram(histogram, used)
+        yield from self._series.collect(totals)
         yield _histogram(instruments.TARGET_TTFT, targets, ("model", "target"))
 
 

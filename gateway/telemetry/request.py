@@ -162,7 +162,7 @@ class RequestTelemetry:
         if self._ended:
             return
         self._ended = True
-        self.meter.end(time.perf_counter(), status)
+        self.meter.end(time.perf_counter(), status, is_broken=bool(error_type) and status < 400)
         self.spans.end(status, error_type)
 
     def _call_attributes(self, result: CallResult) -> dict[str, str | bool | int | float | list[str]]:

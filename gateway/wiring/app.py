@@ -89,6 +89,7 @@ def build_version(
     resources: Resources = Resources(),
 ) -> BuiltVersion:
     """What serves one version of the policies. Raises CheckpointError or SettingsError."""
+    parts.metrics.series.add_tenants(policies.tenants)
     served = ModelBuilder(settings, policies, dict(providers or {}), parts)
     targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
     models = ModelTable(map(served.build, policies.models), targets, stable_releases(policies.models))

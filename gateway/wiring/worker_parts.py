@@ -37,6 +37,7 @@ from gateway.stored.object_store import SCHEMA, STORE_REMEDY, ObjectStore
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource
+from gateway.wiring.receipt_series import receipt_series
 from policies import cache as policy_cache
 from policies.responses import ResponsesSection
 
@@ -154,7 +155,9 @@ def build_parts(
     policies: PolicyControl = FIXED_POLICIES,
 ) -> WorkerParts:
     """`worker` is its number, `metric_models` the labels of metrics. Raises SettingsError, TelemetryError."""
-    metrics = Metrics(metric_models, settings.counter_fds, worker, num_spare=SPARE_METRIC_MODELS)
+    metrics = Metrics(
+        metric_models, settings.counter_fds, worker, SPARE_METRIC_MODELS, names_fd=settings.names_fd
+    )
     metrics.set_policies(lambda: policies.state)
     known = {} if statuses is None else statuses
     decisions = (
@@ -187,7 +190,7 @@ def build_parts(
         fleet=fleet,
         data_dir=settings.data_dir,
         keys=keys,
-        receivers=(log_request,) if settings.log_format == "json" else (),
+        receivers=(receipt_series(metrics), *([log_request] if settings.log_format == "json" else [])),
     )
 
 

@@ -28,7 +28,9 @@ models:
     upstream: {{base_url: "{url}"}}
     price: {{input_usd_per_million_tokens: 1000000, output_usd_per_million_tokens: 1000000}}
     cache: {{mode: exact}}
-  broken: {{upstream: {{base_url: "http://127.0.0.1:9/v1"}}}}
+  broken:
+    upstream: {{base_url: "http://127.0.0.1:9/v1"}}
+    price: {{input_usd_per_million_tokens: 0, output_usd_per_million_tokens: 0}}
 """
 CHAT = "/v1/chat/completions"
 LEAKS = ("leak 400", "leak 401", "leak 429", "leak 500", "leak json", "leak event", "leak head")
@@ -171,6 +173,31 @@ def test_lines_of_concurrent_requests_are_whole(recorded: Server) -> None:
         ids = {each.headers["x-request-id"] for each in pool.map(lambda body: ask(recorded, body), bodies)}
     wait_for_lines(recorded, ids)
     assert len(ids) == 64
+
+
+def test_series_of_tenants_and_routes_add_up_over_workers(recorded: Server, keys: dict[str, str]) -> None:
+    route = {"tenant": "team"}, {"route": "either"}
+    names = "penstock_tenant_requests_total", "penstock_route_requests_total"
+    before = [recorded.metric(name, **labels) for name, labels in zip(names, route, strict=True)]
+    with ThreadPoolExecutor(8) as pool:
+        bodies = [chat(f"count {number}", model="either") for number in range(24)]
+        assert {each.status_code for each in pool.map(lambda body: ask(recorded, body), bodies)} == {200}
+    for _ in range(8):  # whichever worker answers
+        after = [recorded.metric(name, **labels) for name, labels in zip(names, route, strict=True)]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [24, 24]
+    assert recorded.metric("penstock_route_fallbacks_total", route="either") >= 24
+    assert recorded.metric("penstock_tenant_cost_usd_total", tenant="team") >= 24 * 8
+    assert recorded.metric("penstock_tenant_tokens_total", tenant="team", kind="output") >= 24 * 3
+
+
+def test_a_stream_that_breaks_is_no_success(recorded: Server) -> None:
+    def counted(status: str) -> float:
+        return recorded.metric("penstock_requests_total", model="remote", status=status)
+
+    good, broken = counted("2xx"), counted("broken")
+    answer = ask(recorded, chat("cut", stream=True))
+    assert answer.status_code == 200 and "error" in answer.text
+    assert (counted("2xx"), counted("broken")) == (good, broken + 1)
 
 
 def test_no_record_shows_a_canary(

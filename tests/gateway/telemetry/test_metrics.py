@@ -110,6 +110,12 @@ def test_status_classes(metrics: Metrics, status: int, label: str) -> None:
     assert sample(metrics, "penstock_requests_total", **CHAT, status=label) == 1
 
 
+def test_an_answer_that_breaks_off_is_no_success(metrics: Metrics) -> None:
+    metrics.begin("chat").end(time.perf_counter(), 200, is_broken=True)
+    assert sample(metrics, "penstock_requests_total", endpoint="chat", model="-", status="broken") == 1
+    assert sample(metrics, "penstock_requests_total", endpoint="chat", model="-", status="2xx") is None
+
+
 def test_unknown_names_do_not_become_labels(metrics: Metrics) -> None:
     meter = serve(metrics, model="canary-model", status=404)
     meter.call_started("pico", time.perf_counter())
