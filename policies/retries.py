@@ -48,5 +48,32 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.on is None or cause in self.on
 
 
+class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A second call where the first content of an answer is late, to another one of several `targets`.
+
+    The first content wins. The other call is cancelled, and the tokens that it has used are charged too.
+    """
+
+    after: Annotated[
+        Literal["p50", "p90", "p95", "p99"],
+        Meta(
+            description="Content is late after the time within which this share of the model's latest "
+            "answers began (`p95`: 95 %), streams and others apart, once 20 are known."
+        ),
+    ] = "p95"
+    after_s: Annotated[
+        Annotated[float, Meta(gt=0, le=600)] | None, Meta(description="Seconds, in place of `after`.")
+    ] = None
+    budget: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=1.0,
+            description="Most second calls and retries of a model within a minute, as a share of its calls, "
+            "in each gateway worker. 3 per second are always allowed.",
+        ),
+    ] = 0.1
+
+
 DEFAULT_RETRY = Retry()
 NO_RETRY = Retry(attempts=0)

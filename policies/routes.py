@@ -11,7 +11,7 @@ from msgspec import Meta
 from policies.cache import CacheRules
 from policies.choose import BestOf, Cascade, Choose
 from policies.names import Effort, Name
-from policies.retries import Retry
+from policies.retries import Hedge, Retry
 
 ErrorClass = Literal[
     "context_too_long", "rate_limited", "refused", "timeout", "server_error", "unavailable"
@@ -173,6 +173,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refuse: Refusal | None = None
     fallback: Fallback | None = None
     retry: Annotated[Retry | None, Meta(description="Of an upstream, before a fallback.")] = None
+    hedge: Hedge | None = None
     parameters: Parameters | None = None
     system: Annotated[SystemText | None, Meta(description="Added to a chat's system message.")] = None
     timeouts: Timeouts | None = None
@@ -209,7 +210,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 DESTINATIONS = ("model", "split", "choose", "cascade", "best_of", "refuse")
-CHANGES = ("fallback", "retry", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
+CHANGES = ("fallback", "retry", "hedge", "parameters", "system", "timeouts", "shadow", "cache", "guardrails")
 
 
 class Rule(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from policies.conditions import Condition, activation
 from policies.document import Policies
-from policies.retries import DEFAULT_RETRY, Retry
+from policies.retries import DEFAULT_RETRY, Hedge, Retry
 from policies.routes import CHANGES, DESTINATIONS, Action, Route, Rule
 from policies.variables import SIGNALS
 
@@ -44,6 +44,11 @@ class Choice(msgspec.Struct, frozen=True):
         """What the last change says that has a `retry`, else the defaults."""
         found = (change.retry for change in reversed(self.changes) if change.retry is not None)
         return next(found, DEFAULT_RETRY)
+
+    @property
+    def hedge(self) -> Hedge | None:
+        """What the last change says that has a `hedge`."""
+        return next((change.hedge for change in reversed(self.changes) if change.hedge is not None), None)
 
     @property
     def reason(self) -> str:

@@ -173,11 +173,14 @@ class Exchange:
             # A shadow's failure is not worth a second call.
             retry = self.decided.choice.retry if telemetry is self.asked.telemetry else NO_RETRY
             on_answer = telemetry.answered_by if model.fleet.has_choice else None
-            first_turn = (b"", False)
+            first_turn: tuple[bytes, bool] = (b"", False)
+            more: tuple[Any, ...] = ()
             if on_answer is not None and isinstance(self.request, ChatRequest):
                 first_turn = self._conversation(self.request)
+            if on_answer is not None and retry is not NO_RETRY and self.decided.choice.hedge is not None:
+                more = self.decided.choice.hedge, self.body.get("stream") is True, call.lost
             left_s = self.asked.deadlines.left_s
-            patience = Patience(retry, left_s, telemetry.retried, *first_turn, on_answer)
+            patience = Patience(retry, left_s, telemetry.retried, *first_turn, on_answer, *more)
             return await model.fleet.ask(lambda provider: ask(provider, call), patience)
         finally:
             if call.lost and telemetry is self.asked.telemetry:

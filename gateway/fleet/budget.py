@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from gateway.fleet.hedging import Waits
 from gateway.fleet.window import Window
 
 WINDOW_S = 60
@@ -17,6 +18,7 @@ class RetryBudget:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._window = Window(WINDOW_S, clock)
+        self.waits = {True: Waits(), False: Waits()}  # of streams, and of whole answers
 
     def count_call(self) -> None:
         """A request asks the model for the first time."""

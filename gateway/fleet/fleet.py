@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from gateway.answer import Answer
+from gateway.answer import Answer, Usage, close_answer
 from gateway.errors import ApiError, RateLimited, retry_after
 from gateway.fleet.budget import RetryBudget
 from gateway.fleet.choice import healthy, less_loaded
 from gateway.fleet.health import Trouble
+from gateway.fleet.hedging import first_of
 from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_elsewhere, cause_of, retry_after_s
 from gateway.fleet.stays import Stays
 from gateway.fleet.target import Target, TargetCall
 from gateway.providers.base import Provider
-from policies.retries import Retry, RetryCause
+from policies.retries import Hedge, Retry, RetryCause
 
 AskProvider = Callable[[Provider], Awaitable[Answer]]
 """Passes one request to a provider, as often as it is called."""
 
 
-def _ignore(cause: RetryCause) -> None:
+def _ignore(cause: str) -> None:
     pass
 
 
@@ -43,10 +45,13 @@ class Patience(msgspec.Struct, frozen=True, eq=False):
 
     rules: Retry
     left_s: Callable[[], float]  # until the request's total time limit
-    on_retry: Callable[[RetryCause], None] = _ignore
+    on_retry: Callable[[str], None] = _ignore
     conversation: bytes = b""  # identifies it by its first turn
     is_continued: bool = False  # a target has answered a turn of it
     on_answer: Callable[[str], None] | None = None  # gets the place of the target
+    hedge: Hedge | None = None
+    is_stream: bool = False
+    lost: list[Usage] = []  # of answers that came too late
 
 
 @dataclass(slots=True)
@@ -104,27 +109,55 @@ class Fleet:
         while True:
             call: TargetCall | None = None
             try:
-                if target.is_full:
-                    raise full()
-                call = target.begin()
-                answer = call.follow(await ask(target.provider))
+                if patience.hedge is not None:
+                    target, answer = await self._hedged(target, ask, patience, patience.hedge)
+                else:
+                    if target.is_full:
+                        raise full()
+                    call = target.begin()
+                    answer = call.follow(await ask(target.provider))
             except ApiError as error:
                 if call is not None:
                     call.fail(error)
                 attempts = attempts or _Attempts(patience)
                 target, wait_s = self._after(error, target, attempts)
+                if wait_s:
+                    await self._timing.sleep(wait_s)
+                continue
             except BaseException:  # nothing has come in time: the next turn may go elsewhere
                 if call is not None:
                     call.abandon()
                 self._stays.remember(patience.conversation, "")
                 raise
-            else:
-                self._stays.remember(patience.conversation, target.place)
-                if patience.on_answer is not None:
-                    patience.on_answer(target.place)
-                return answer
-            if wait_s:
-                await self._timing.sleep(wait_s)
+            self._stays.remember(patience.conversation, target.place)
+            if patience.on_answer is not None:
+                patience.on_answer(target.place)
+            return answer
+
+    async def _hedged(
+        self, target: Target, ask: AskProvider, patience: Patience, rules: Hedge
+    ) -> tuple[Target, Answer]:
+        """The answer that begins first, of this target or of one that is asked later too."""
+        waits = self._budget.waits[patience.is_stream]
+
+        async def called(asked: Target) -> tuple[Target, Answer]:
+            began_s = asked.clock()
+            answer = await _call(asked, ask)
+            waits.add(asked.clock() - began_s)
+            return asked, answer
+
+        def second() -> Coroutine[Any, Any, tuple[Target, Answer]] | None:
+            others = [each for each in self._targets if each is not target and each.may_be_asked]
+            if not others or not self._budget.try_take(rules.budget):
+                return None
+            patience.on_retry("hedge")
+            return called(self._choose(others))
+
+        async def discard(late: tuple[Target, Answer]) -> None:
+            await close_answer(late[1])
+            patience.lost.append(late[1].usage)
+
+        return await first_of(called(target), waits.late_s(rules.after_s or rules.after), second, discard)
 
     def _choose(self, targets: Sequence[Target], known: str = "") -> Target:
         """The target at the place `known` if it may be asked, else the less loaded of two."""
@@ -174,3 +207,18 @@ def full() -> RateLimited:
         code="upstream_full",
         headers=retry_after(1.0),
     )
+
+
+async def _call(target: Target, ask: AskProvider) -> Answer:
+    """The answer of one call, which the target follows to its end."""
+    if target.is_full:
+        raise full()
+    call = target.begin()
+    try:
+        return call.follow(await ask(target.provider))
+    except ApiError as error:
+        call.fail(error)
+        raise
+    except BaseException:
+        call.abandon()
+        raise

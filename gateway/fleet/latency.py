@@ -11,6 +11,8 @@ FAILED_DECAY_S = 2.0
 FAILED_FACTOR = 2.0
 MIN_FAILED_S = 1.0
 """A failure counts as at least this slow: one that is refused at once must not look fast."""
+MIN_WAITED_S = 0.1
+"""A client that leaves sooner says nothing about a target that was never measured."""
 
 
 class PeakLatency:
@@ -40,8 +42,8 @@ class PeakLatency:
 
     def waited(self, took_s: float) -> None:
         """Nothing came for this long, and nothing waits any more."""
-        if took_s > (self.value_s() if self.is_measured else MIN_FAILED_S):
-            self._set(took_s)
+        if took_s > (self.value_s() if self.is_measured else MIN_WAITED_S):
+            self._set(took_s if self.is_measured else max(took_s, MIN_FAILED_S))
 
     def _set(self, value_s: float, decay_s: float = DECAY_S) -> None:
         self._value_s, self._at_s, self._decay_s, self.is_measured = value_s, self._clock(), decay_s, True

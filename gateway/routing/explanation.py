@@ -81,8 +81,14 @@ def _changes(action: Action) -> Iterator[tuple[str, str]]:
         yield "timeouts", _compact(action.timeouts)
     if action.shadow is not None:
         yield "shadow", f"{action.shadow.share:.0%} also to {action.shadow.model}"
+    yield from _more_calls(action)
+
+
+def _more_calls(action: Action) -> Iterator[tuple[str, str]]:
     if action.retry is not None:
         yield "retry", _compact(action.retry) if action.retry.attempts else "never"
+    if action.hedge is not None:
+        yield "hedge", _compact(action.hedge)
     if action.fallback is not None:
         lists = (f"{error} → {', '.join(names)}" for error, names in action.fallback.all() if names)
         yield "fallback", "; ".join(lists)

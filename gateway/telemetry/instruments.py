@@ -10,7 +10,7 @@ from typing import Final
 
 from guardrails.languages import LABELS
 from policies.endpoints import ENDPOINTS as ENDPOINTS_BY_NAME
-from policies.retries import RETRY_CAUSES
+from policies.retries import RETRY_CAUSES as CAUSES
 
 MODEL_ENDPOINTS: Final = (*ENDPOINTS_BY_NAME, "tokenize", "detokenize", "shadow", "batch", "passthrough")
 ENDPOINTS: Final = (*MODEL_ENDPOINTS, "models", "other")
@@ -42,6 +42,7 @@ ENCODER_SIGNALS: Final = ("domain", "freshness", "gain", "similarity")
 
 UPSTREAM_TROUBLES: Final = ("failing", "rate_limited", "key_refused")
 """Why an upstream is not asked for a while: see gateway/fleet/health.py."""
+RETRY_CAUSES: Final = (*CAUSES, "hedge")
 UPSTREAM_FAILURES: Final = ("429", "5xx", "timeout", "cut", "auth", "refused", "unusable", "4xx")
 """How one call of an upstream failed: see gateway/fleet/retries.py."""
 TOKEN_KINDS: Final = ("input", "output", "cached", "reasoning", "estimated")

@@ -25,7 +25,6 @@ from gateway.telemetry.engine_metrics import EngineCollector, EngineSource
 from gateway.telemetry.named_series import NamedSeries
 from gateway.telemetry.policy_metrics import PolicyCollector, PolicySource
 from gateway.telemetry.shared_counters import SharedCounters
-from policies.retries import RETRY_CAUSES
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_CLOSED_STATUS = 499
@@ -186,8 +185,8 @@ class Meter:
         self._counters[self._start + at] += 1
 
     def retried(self, cause: str) -> None:
-        """An upstream's call failed and is made again. `cause`: one of RETRY_CAUSES."""
-        self._counters[self._start + instruments.RETRIES_OFFSET + RETRY_CAUSES.index(cause)] += 1
+        """An upstream is asked again: its call failed, or is slow. `cause`: one of RETRY_CAUSES."""
+        self._counters[self._start + instruments.RETRIES_OFFSET + instruments.RETRY_CAUSES.index(cause)] += 1
 
     def chunk(self, now_s: float) -> None:
         """A piece of the answer has arrived."""
@@ -333,9 +332,9 @@ _COUNTERS: Sequence[tuple[str, str, str, tuple[str, ...], int]] = (
     ),
     (
         "penstock_upstream_retries",
-        "Calls of upstreams that were made again, by what failed before.",
+        "Calls of upstreams that were made again, by what failed before; hedge: it was slow.",
         "cause",
-        RETRY_CAUSES,
+        instruments.RETRY_CAUSES,
         instruments.RETRIES_OFFSET,
     ),
     (

@@ -69,6 +69,9 @@ def gateway(
         "choose": {"strategy": "fastest", "candidates": candidates},
         "fallback": {"any": ["dead", "sound"]},
     }
+    both = {"base_url": sound.base_url, "targets": [{"base_url": faulty.base_url}, {}]}
+    models |= {f"slow-{way}": {"upstream": both} for way in WAYS}
+    routes |= {f"r-slow-{way}": {"model": f"slow-{way}", "hedge": {"after_s": 0.2}} for way in WAYS}
     routes["ready"] = {"model": "dead", "rules": [{"when": "!live.ready['dead']", "model": "sound"}]}
     folder = tmp_path_factory.mktemp("policies")
     document = {"models": models, "routes": routes, "routing": {"expose": True}}
@@ -150,6 +153,19 @@ def test_a_target_that_is_dead_is_seen_once_by_many_requests(gateway: Server, so
     assert (
         gateway.metric(name, model="half") == gateway.metric(name, model="half", target=sound.base_url) == 100
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_target_answers_for_a_slow_one(gateway: Server, faulty: Upstream, way: str) -> None:
+    model = f"slow-{way}"
+    faulty.left.clear()
+    responses = [ask(gateway, f"r-{model}", "fault hang 99", way) for _ in range(2)]
+    assert all(map(is_answered, responses))
+    assert sorted(response.headers["x-penstock-attempts"] for response in responses) == ["1", "2"]
+    assert faulty.num_seen(model) == 1 and faulty.left.wait(5)
+    assert gateway.metric("penstock_upstream_retries_total", model=model, cause="hedge") == 1
+    ready = httpx.get(f"{gateway.root_url}/health/ready").json()["models"][model]
+    assert ready["targets"] == ["ready", "ready"]
 
 
 @pytest.mark.parametrize("way", WAYS)

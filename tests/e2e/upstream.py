@@ -81,7 +81,10 @@ class Upstream(HttpThread):
             )
         assert request.transport is not None
         if name == "hang":
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
         if name != "reset":
             kind = "text/event-stream" if is_stream else "application/json"
             response = web.StreamResponse(headers={"content-type": kind})

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,16 +12,21 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from gateway.answer import Usage
 from gateway.errors import UpstreamFailed
 from gateway.exchange.exchange import Asked, Exchange, NotYet
 from gateway.fleet.budget import RetryBudget
-from gateway.fleet.fleet import Fleet
+from gateway.fleet.fleet import Fleet, Timing
 from gateway.fleet.health import Health
 from gateway.fleet.target import Target
 from gateway.pipeline.stages.read_request import ReadRequest
+from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import Tracing
+from policies.retries import Hedge
+from policies.routes import Action
+from policies.routing import Choice
 from tests.gateway.pipeline.exchanges import METRICS, exchange_of, exchange_with, models, routed_to
 
 MAX_FIELDS = 22
@@ -76,6 +83,27 @@ async def test_the_turns_of_a_conversation_have_one_target() -> None:
         assert sorted(len(each.asked) for each in providers) == [0, num_asked]
         messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
     assert exchange.asked.telemetry.num_attempts == 1
+
+
+async def test_the_loser_of_a_hedge_is_charged() -> None:
+    class Hangs(FakeProvider):
+        async def chat(self, call: ModelCall[Any]) -> Any:  # noqa: ANN401
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                call.lost.append(Usage(7))  # as an upstream's provider does
+                raise
+
+    targets = [Target(Hangs(), Health("m")), Target(FakeProvider(), Health("m"))]
+    fleet = Fleet(targets, RetryBudget(), Timing(draw=lambda: 0.0))
+    model = replace(models().resolve("m"), fleet=fleet)
+    exchange = exchange_of()
+    await ReadRequest().enter(exchange)
+    hedge = Action(hedge=Hedge(after_s=0.001))
+    exchange.route(routed_to(model, choice=Choice("", changes=(hedge,))))
+    await asyncio.wait_for(exchange.ask(model, exchange.asked.telemetry), 5)
+    assert exchange.rejected_usage == [(model, Usage(7))]
+    assert exchange.asked.telemetry.num_attempts == 2
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "embeddings"])

@@ -10,13 +10,13 @@ import pytest
 
 from gateway.answer import Answer, Embedded, Usage
 from gateway.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable, UpstreamFailed
-from gateway.fleet.budget import RetryBudget
+from gateway.fleet.budget import ALWAYS_PER_S, RetryBudget
 from gateway.fleet.fleet import Fleet, Patience, Timing
 from gateway.fleet.health import Health
 from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from gateway.providers.fake import FakeProvider
-from policies.retries import DEFAULT_RETRY, Retry
+from policies.retries import DEFAULT_RETRY, Hedge, Retry
 
 ANSWER = Embedded([], Usage())
 
@@ -210,3 +210,85 @@ async def test_a_model_is_out_where_all_of_its_targets_are() -> None:
     assert places.fleet.trouble is None and places.fleet.troubles == ["key_refused", None]
     places.targets[1].health.failed("rate_limited", RateLimited("x"))
     assert places.fleet.trouble == "key_refused"
+
+
+HEDGE = Hedge(after_s=0.001)
+
+
+async def test_a_slow_target_gets_company_and_the_first_content_wins() -> None:
+    places = Places()
+    places.hanging = 0
+    answers: list[str] = []
+    retries: list[str] = []
+    patience = Patience(
+        DEFAULT_RETRY, lambda: 60.0, retries.append, b"talk", on_answer=answers.append, hedge=HEDGE
+    )
+    await asyncio.wait_for(places.fleet.ask(places.ask, patience), 5)
+    assert places.asked == [0, 1] and answers == ["1"] and retries == ["hedge"]
+    assert [target.num_running for target in places.targets] == [0, 0]
+    assert places.targets[0].health.trouble is None
+    places.hanging = None
+    assert await places.answer(b"talk") == [0]  # never measured: it gets its call
+    follow_up = Patience(DEFAULT_RETRY, lambda: 60.0, conversation=b"talk", is_continued=True, hedge=HEDGE)
+    await places.fleet.ask(places.ask, follow_up)
+    assert places.asked[1:] == [0]
+
+
+async def test_second_calls_have_the_budget_of_retries() -> None:
+    places = Places()
+    places.hanging = 0
+    asked = Patience(DEFAULT_RETRY, lambda: 60.0, hedge=Hedge(after_s=0.001, budget=0.0))
+    for number in range(ALWAYS_PER_S + 1):
+        for target in places.targets:
+            target.latency.is_measured = False
+        places.asked.clear()
+        call = asyncio.create_task(places.fleet.ask(places.ask, asked))
+        _, waiting = await asyncio.wait([call], timeout=0.2)
+        assert bool(waiting) == (number == ALWAYS_PER_S) and len(places.asked) == (1 if waiting else 2)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert [target.num_running for target in places.targets] == [0, 0]
+
+
+async def test_a_single_target_and_one_beside_a_full_one_have_no_company() -> None:
+    places = Places(max_concurrent=1)
+    places.hanging = 0
+    other = places.targets[1].begin()
+    asked = Patience(DEFAULT_RETRY, lambda: 60.0, hedge=HEDGE)
+    for fleet in (places.fleet, Fleet(places.targets[:1], RetryBudget(lambda: 0.0))):
+        places.asked.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fleet.ask(places.ask, asked), 0.05)
+        assert places.asked == [0]
+    other.complete()
+
+
+async def test_where_both_fail_the_call_is_retried_elsewhere_or_ends() -> None:
+    places = Places()
+    places.down = {1: Unavailable("second")}
+    places.hanging = 0
+
+    async def first_then_fails(provider: Provider) -> Answer:
+        if provider is places.providers[0]:
+            await asyncio.sleep(0.01)
+            raise InvalidRequest("first")
+        return await places.ask(provider)
+
+    with pytest.raises(InvalidRequest, match="first"):
+        await places.fleet.ask(first_then_fails, Patience(DEFAULT_RETRY, lambda: 60.0, hedge=HEDGE))
+    assert places.asked == [1] and not places.slept
+
+
+async def test_an_answer_that_comes_too_late_is_closed_and_charged() -> None:
+    places = Places()
+    late = Usage(5, 1)
+    both = asyncio.Barrier(2)
+
+    async def at_once(provider: Provider) -> Answer:
+        await both.wait()
+        return Embedded([], late)
+
+    asked = Patience(DEFAULT_RETRY, lambda: 60.0, hedge=HEDGE)
+    await asyncio.wait_for(places.fleet.ask(at_once, asked), 5)
+    assert asked.lost == [late] and [target.num_running for target in places.targets] == [0, 0]

@@ -44,6 +44,8 @@ def test_a_wait_that_ends_without_an_answer_counts() -> None:
     latency = PeakLatency(Clock())
     latency.waited(0.001)
     assert not latency.is_measured
+    latency.waited(0.2)
+    assert latency.is_measured and latency.value_s() == MIN_FAILED_S
     latency.waited(8.0)
     latency.waited(3.0)
     assert latency.value_s() == 8.0

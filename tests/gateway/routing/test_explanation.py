@@ -10,7 +10,7 @@ from gateway.routing.explanation import explain
 from gateway.routing.probe_result import Decision, failures
 from policies.document import Policies
 from policies.probes import Expectation, Probe
-from policies.retries import Retry
+from policies.retries import Hedge, Retry
 from policies.routes import (
     Bounds,
     Clamp,
@@ -154,3 +154,10 @@ def test_how_an_upstream_is_retried() -> None:
         routing = Routing(Policies(routes={"auto": Route(model="small", retry=retry)}))
         text = explain(Decision(routing.decide("auto", {}), ("small",)), "v1")
         assert f"retry    {shown}" in text
+
+
+def test_when_a_second_target_is_asked() -> None:
+    for rule, shown in ((Hedge(), "after: p95, budget: 0.1"), (Hedge(after_s=2.0), "after_s: 2.0")):
+        routing = Routing(Policies(routes={"auto": Route(model="small", hedge=rule)}))
+        text = explain(Decision(routing.decide("auto", {}), ("small",)), "v1")
+        assert "hedge    after: p95, " in text and shown in text
