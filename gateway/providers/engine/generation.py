@@ -87,9 +87,7 @@ class Generation:
         finally:
             for stream in streams:
                 stream.cancel()
-            self._usage.machine_seconds = max(
-                self._usage.machine_seconds, paid_s + sum(stream.machine_s for stream in streams)
-            )
+            self._usage.machine_seconds = paid_s + sum(stream.machine_s for stream in streams)
         async with aclosing(self._deltas()) as deltas:
             async for delta in deltas:
                 yield delta

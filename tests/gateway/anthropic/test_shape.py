@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from gateway.answer import Delta, FinishReason, ToolCallDelta, Usage
-from gateway.anthropic.shape import MessageShape
+from gateway.anthropic.shape import MessageShape, usage_object
 from gateway.exchange.shape import CollectedChoice
 from gateway.providers.upstream.gemini.contents import SIGNATURE as GEMINI
 from gateway.requests.reasoning_details import REDACTED
@@ -96,6 +96,8 @@ def test_token_counts_are_exclusive_of_the_cached() -> None:
     assert (last.usage.input_tokens, last.usage.cache_read_input_tokens) == (4, 16)
     assert last.usage.output_tokens == 9 and last.usage.output_tokens_details is not None
     assert last.usage.output_tokens_details.thinking_tokens == 3
+    written = usage_object(Usage(prompt_tokens=20, cached_tokens=16, cache_write_tokens=3))
+    assert (written["input_tokens"], written["cache_creation_input_tokens"]) == (1, 3)
 
 
 def test_stop_reasons() -> None:

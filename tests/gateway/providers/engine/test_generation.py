@@ -296,3 +296,31 @@ async def test_machine_seconds_of_all_choices_are_counted(engine: ScriptedEngine
     assert await ask(3, 1) >= 1.0
     assert 1.0 <= await ask(9, 99, stop=pico.tokenizer.decode([300])) <= 4.0
     await client.close()
+
+
+async def test_machine_seconds_of_an_engine_that_died_stay(engine: ScriptedEngine, pico: Pico) -> None:
+    has_begun = asyncio.Event()
+
+    async def script(request: Request) -> AsyncIterator[StepOutput]:
+        if request.resume_token_ids:
+            yield StepOutput(request_id="", token_ids=[301], machine_s=3.0, finish_reason="stop")
+        else:
+            yield StepOutput(request_id="", token_ids=[300], machine_s=2.0)
+            has_begun.set()
+            await asyncio.Event().wait()
+
+    engine.script = script
+    client = EngineClient(engine.path)
+    await client.start()
+    await client.wait_ready(5)
+    provider = EngineProvider.of("ours", EngineService(client, pico.tokenizer))
+    body = {"model": "ours", "messages": ASKED["messages"], "max_tokens": 9}
+    answer = await provider.chat(ModelCall(msgspec.convert(body, ChatRequest), body, "id"))
+    assert isinstance(answer, Generated)
+    await anext(answer.deltas)
+    await has_begun.wait()
+    await engine.die()
+    await engine.start()
+    assert [delta async for delta in answer.deltas]
+    assert answer.usage.machine_seconds == 5.0
+    await client.close()
