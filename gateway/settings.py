@@ -17,6 +17,7 @@ import msgspec
 from backend.server.json_log import LOG_FORMATS
 from gateway.no_proxy import is_unproxied
 from policies.document import Policies
+from policies.tenants import OnFailure
 from policies.upstream import UpstreamModel
 from policies.urls import url_fault
 
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
     keys_file: str = ""  # file of digests of keys, read again on change; see gateway/keys_file.py
     key_tenants: dict[str, str] = {}  # `key-XXXXXXXX` → name, of keys that policies give to a named tenant
+    replica_on_failure: OnFailure = "share"  # of limits
     replica_redis_url: str = ""  # of the policies' section `replicas`
     replica_prefix: str = ""
     max_body_bytes: int = 16 * 1024 * 1024
@@ -324,9 +326,7 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
                 f"export {variable}=… first"
             )
         if not key.isascii() or not key.isprintable():
-            raise SettingsError(
-                f"the API key in {variable} holds characters that an HTTP header cannot carry"
-            )
+            raise SettingsError(f"the API key in {variable} has characters that an HTTP header cannot carry")
         keys[name] = key
     return keys
 
@@ -339,6 +339,7 @@ def with_policies(chosen: Settings, policies: Policies) -> Settings:
         redis_url=redis_url(policies),
         replica_redis_url=replica_redis_url(policies),
         replica_prefix=policies.replicas.prefix,
+        replica_on_failure=policies.replicas.on_failure,
         key_tenants={key: name for name, tenant in policies.tenants.items() for key in tenant.keys},
         upstream_proxies=upstream_proxies(policies),
     )

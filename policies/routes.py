@@ -257,6 +257,13 @@ class RoutingSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "our engines' answers tells `x_penstock.machine_seconds`."
         ),
     ] = False
+    reserve_tokens: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Tokens that limits set aside for an answer without `max_tokens`. Default: four "
+            "times the mean of its model's answers, at most what is left of its context.",
+        ),
+    ] = None
     max_attempts: Annotated[
         int,
         Meta(

@@ -54,6 +54,11 @@ VARIABLES: dict[str, Variable] = {
         "the tenant: its name, else `key-` and the key's id; `default` where there are no keys",
     ),
     "tenant.tier": Variable(cel.Type.STRING, "the tenant's `tier`; `default` for one without"),
+    "tenant.near_limit": Variable(
+        cel.Type.DOUBLE,
+        "the highest share that is used or set aside of any of the tenant's limits, soft ones too, as in "
+        "`tenant.near_limit >= 0.8`; 0.0 without limits",
+    ),
     "tenant.spent_usd": Variable(cel.Type.DOUBLE, "today (UTC), by the models' `price`"),
     "headers": Variable(
         _TEXTS,

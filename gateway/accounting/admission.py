@@ -2,169 +2,264 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.accounting.counters import DAY_S, MINUTE_S
+import msgspec
+
+from gateway.accounting.accounts import Settled
+from gateway.accounting.counters import MINUTE_S, rest_of
 from gateway.accounting.ledger import Ledger
-from gateway.accounting.reservations import NOTHING, Cost
+from gateway.accounting.lines import CONCURRENT, KINDS, PER_UNIT, WINDOWS, Line, State, Verdict
+from gateway.accounting.receipt import NOTHING_CHARGED, Charged
+from gateway.auth import Principal
 from gateway.errors import Forbidden, InvalidRequest, RateLimited
 from policies.document import Policies
-from policies.tenants import Limits, Tenant, rules_of
+from policies.tenants import Limits, Tenant, parents_of, rules_of
 
 RETRY_S = 1
-"""`retry-after` of a tenant with too many requests at the same time."""
+"""`retry-after` while only requests that run are in the way."""
+SOFT_HEADER = "x-penstock-soft-limit"
+_NONE = Limits()
+_ORDER = [CONCURRENT, *(f"{kind}_per_{window}" for kind in KINDS for window in reversed(WINDOWS))]
+_NAMES = {"usd": "USD", "machine_seconds": "machine seconds"}
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """What admit and reserve have counted for an exchange."""
+class Cost(NamedTuple):
+    """Tokens of prompts and answers, and their price."""
 
-    num_answers: int = 0  # that run
-    counts_tokens: bool = False  # the tenant has a limit of tokens
-    reserved: Cost = NOTHING
+    tokens: float = 0.0
+    usd: float = 0.0
 
 
-class Limited(NamedTuple):
-    """A limit of what requests cost."""
+class Admitted(msgspec.Struct, frozen=True):
+    """What is counted for a request until it ends."""
 
-    name: str
-    unit: str
-    window_s: int
-    code: str = "rate_limit_exceeded"
+    costs: Sequence[Line] = ()  # limits that its cost counts against
+    held: Sequence[tuple[Line, int]] = ()  # what is set aside
+    near_limit: float = 0.0  # highest share of a limit that was used when it began
+    headers: Mapping[str, str] = {}  # what is left, as OpenAI's API tells it
+    num_answers: int = 1
 
-    def share(self, asked: float, left: float, held: float, limit: float, is_bounded: bool) -> float:
-        """What to set aside of what is left beside what is held. Raises RateLimited."""
-        if asked <= left - held:
-            return asked
-        if is_bounded and asked > limit:
-            raise RateLimited(
-                f"This request may cost {asked:.6g} {self.unit}, more than the limit of {self.name}. Send a "
-                "smaller max_tokens, n or prompt.",
-                code=self.code,
-            )
-        if not is_bounded and not held and left > 0:
-            return left
-        is_held_up = left > 0 if not is_bounded else asked <= left
-        raise _limited(self.name, RETRY_S if is_held_up else _rest_of(self.window_s), code=self.code)
+
+NOT_LIMITED = Admitted()
 
 
 class Admission:
-    """What runs is counted in the ledger, which all versions of the policies share: so are the limits."""
+    """What runs is counted in the ledger's accounts, which all versions of the policies share."""
 
     def __init__(self, policies: Policies, ledger: Ledger) -> None:
         self._policies = policies
         self._ledger = ledger
         self._rules: dict[str, Tenant] = {}  # of tenants that have asked
+        self._own: dict[str, Sequence[Line]] = {}  # theirs, and their parents'
+        self._has_costs: dict[str, bool] = {}  # whether one of their limits is of what answers cost
 
-    def enter(self, tenant: str, model: str | None = None, num_answers: int = 1) -> dict[str, str]:
-        """Count a request as running, once for each of its answers; returns headers that say what is left.
+    async def enter(
+        self,
+        principal: Principal,
+        model: str | None = None,
+        num_answers: int = 1,
+        *,
+        user: str = "",
+        is_admitted: bool = False,
+    ) -> Admitted:
+        """Count a request as running, once for each of its answers.
 
-        Raises RateLimited, Forbidden for a model that is not the tenant's, and InvalidRequest for more
-        answers than may ever run.
+        `user`: a digest of the end user that it names. `is_admitted`: it has been counted before, all but its
+        cost. Raises RateLimited, Forbidden for a model that is not the tenant's, InvalidRequest for more
+        answers than may ever run, and Unavailable where nothing is admitted that cannot be counted.
         """
+        tenant = principal.tenant
         rules = self._rules_of(tenant)
-        if model is not None and rules.models is not None and model not in rules.models:
+        if not is_admitted and model is not None and rules.models is not None and model not in rules.models:
             may = ", ".join(rules.models) or "none"
             raise Forbidden(
                 f"The model {model[:128]!r} is not for {tenant!r}, which may ask for: {may}.",
                 param="model",
                 code="model_not_allowed",
             )
-        limits = rules.limits
-        headers = self._check(tenant, limits, num_answers)
-        if limits.requests_per_minute is not None:
-            self._ledger.use(tenant, requests=1)
-        self._ledger.running[tenant] += num_answers
-        return headers
-
-    def leave(self, tenant: str, num_tokens: int = 0, num_answers: int = 1) -> None:
-        """Count a request that has entered as ended, and its tokens where they are not accounted for."""
-        if num_tokens and self.counts_tokens(tenant):
-            self._ledger.use(tenant, tokens=num_tokens)
-        running = self._ledger.running
-        running[tenant] -= num_answers
-        if not running[tenant]:
-            del running[tenant]
-
-    def counts_tokens(self, tenant: str) -> bool:
-        """Whether the tenant has a limit of tokens."""
-        return self._rules_of(tenant).limits.tokens_per_minute is not None
+        lines = [*self._own[tenant], *_others(rules, principal, user)]
+        if not lines:
+            return NOT_LIMITED
+        costs = [line for line in lines if _is_cost(line)]
+        if is_admitted:
+            return Admitted(costs)
+        asked = [_asking(line, num_answers) for line in lines]
+        _check_answers(asked, num_answers)
+        verdict = await self._reserve(asked)
+        held = _held(asked, verdict)
+        marks = _soft_marks(asked, verdict.states)
+        near = max(map(_share, asked, verdict.states))
+        headers = _left_headers(asked, verdict.states, self._ledger.counters.now_s())
+        return Admitted(costs, held, near, headers | marks, num_answers)
 
     def limits_cost(self, tenant: str) -> bool:
-        """Whether the tenant has a limit of tokens or USD."""
-        limits = self._rules_of(tenant).limits
-        return limits.tokens_per_minute is not None or limits.usd_per_day is not None
+        """Whether what answers cost, or a model's calls, are limited for the tenant."""
+        self._rules_of(tenant)
+        return self._has_costs[tenant]
 
-    def reserve(self, tenant: str, highest: Cost, *, is_bounded: bool) -> Cost:
-        """Set aside what a request may cost at most, and return it, for `release`.
+    async def reserve(
+        self, admitted: Admitted, tenant: str, model: str, highest: Cost, *, is_bounded: bool
+    ) -> Admitted:
+        """Set aside what a request may cost at most, and count it as a call of its model.
 
         `is_bounded`: the request says how long its answer may be. Else, with nothing beside it, it gets
-        what is left. Raises RateLimited where there is too little.
+        what is left. Raises RateLimited where there is too little, and Unavailable.
         """
-        limits, ledger = self._rules_of(tenant).limits, self._ledger
-        held = ledger.reservations.of(tenant)
-        tokens = usd = 0.0
-        if limits.tokens_per_minute is not None:
-            what = Limited(f"{limits.tokens_per_minute} tokens per minute", "tokens", MINUTE_S)
-            left = limits.tokens_per_minute - ledger.recent(tenant, "tokens")
-            tokens = what.share(highest.tokens, left, held.tokens, limits.tokens_per_minute, is_bounded)
-        if limits.usd_per_day is not None:
-            what = Limited(f"{limits.usd_per_day:g} USD per day", "USD", DAY_S, "budget_exceeded")
-            left_usd = limits.usd_per_day - ledger.tenant_usd(tenant)
-            usd = what.share(highest.usd, left_usd, held.usd, limits.usd_per_day, is_bounded)
-        cost = Cost(tokens, usd)
-        ledger.reservations.hold(tenant, cost)
-        return cost
+        per_model = self._rules_of(tenant).limits_per_model.get(model, Limits())
+        of_model = list(_lines(f"model:{tenant}:{model}", per_model))
+        asked = [
+            line._replace(asked=_whole(line.kind, getattr(highest, line.kind, 0)), is_bounded=is_bounded)
+            if _is_cost(line)
+            else _asking(line, admitted.num_answers)
+            for line in [*admitted.costs, *of_model]
+        ]
+        if not asked:
+            return admitted
+        held = _held(asked, await self._reserve(asked))
+        costs = [*admitted.costs, *filter(_is_cost, of_model)]
+        return msgspec.structs.replace(admitted, costs=costs, held=[*admitted.held, *held])
 
-    def release(self, tenant: str, reserved: Cost) -> None:
-        """Give back what was set aside, once the ledger has what the request has cost."""
-        self._ledger.reservations.release(tenant, reserved)
+    def settle(self, admitted: Admitted, charged: Charged = NOTHING_CHARGED) -> None:
+        """Give back what was set aside, and count what was used instead."""
+        if admitted is NOT_LIMITED:
+            return
+        usage = charged.usage
+        used = {
+            "tokens": usage.prompt_tokens + usage.completion_tokens,
+            "usd": _whole("usd", charged.usd),
+            "machine_seconds": _whole("machine_seconds", usage.machine_seconds),
+        }
+        ended = [Settled(line, amount, 0) for line, amount in admitted.held]
+        ended += [Settled(line, 0, used[line.kind]) for line in admitted.costs if used[line.kind]]
+        if ended:
+            self._ledger.accounts.settle(ended)
+
+    async def _reserve(self, asked: Sequence[Line]) -> Verdict:
+        """The verdict that grants all. Raises RateLimited for the first limit that has too little."""
+        verdict = await self._ledger.accounts.reserve(asked)
+        if verdict.refused >= 0:
+            raise self._refusal(asked, verdict)
+        return verdict
+
+    def _refusal(self, asked: Sequence[Line], verdict: Verdict) -> RateLimited:
+        line = asked[verdict.refused]
+        code = "budget_exceeded" if line.kind == "usd" else "rate_limit_exceeded"
+        if line.is_bounded and line.limit is not None and line.asked > line.limit:
+            cost = f"{line.asked / PER_UNIT.get(line.kind, 1):.6g} {_NAMES.get(line.kind, line.kind)}"
+            return RateLimited(
+                f"This request may cost {cost}, more than the limit of {_told(line)}. Send a smaller "
+                "max_tokens, n or prompt.",
+                code=code,
+            )
+        retry_s, now_s = RETRY_S, self._ledger.counters.now_s()
+        if line.window_s and not verdict.waits:
+            retry_s = rest_of(line.window_s, now_s)
+        headers = {"retry-after": str(retry_s), **_left_headers(asked, verdict.states, now_s)}
+        message = f"The limit of {_told(line)} is reached. Try again in {retry_s} s."
+        return RateLimited(message, code=code, headers=headers)
 
     def _rules_of(self, tenant: str) -> Tenant:
-        rules = self._rules.get(tenant)
-        if rules is None:
-            rules = self._rules[tenant] = rules_of(tenant, self._policies.tenants, self._policies.tiers)
+        if (known := self._rules.get(tenant)) is not None:
+            return known
+        tenants, tiers = self._policies.tenants, self._policies.tiers
+        rules = self._rules[tenant] = rules_of(tenant, tenants, tiers)
+        own = list(_lines(f"tenant:{tenant}", rules.limits, rules.soft_limits))
+        for parent in parents_of(tenant, tenants):
+            own += _lines(f"tenant:{parent}", rules_of(parent, tenants, tiers).limits)
+        self._own[tenant] = own
+        others = [*_lines("", rules.limits_per_key), *_lines("", rules.limits_per_user)]
+        self._has_costs[tenant] = bool(rules.limits_per_model) or any(map(_is_cost, [*own, *others]))
         return rules
 
-    def _check(self, tenant: str, limits: Limits, num_answers: int) -> dict[str, str]:
-        told: dict[str, str] = {}
-        most = limits.concurrent_requests
-        if most is not None and num_answers > most:
-            raise InvalidRequest(
-                f"'n' asks for {num_answers} answers at the same time, counting every prompt; the limit is "
-                f"{most}. Send a smaller n, or fewer prompts.",
-                param="n",
-                code="invalid_value",
-            )
-        if most is not None and self._ledger.running[tenant] + num_answers > most:
-            raise _limited(f"{most} requests at the same time", RETRY_S)
-        budget = limits.usd_per_day
-        if budget is not None and self._ledger.tenant_usd(tenant) >= budget:
-            raise _limited(f"{budget:g} USD per day", _rest_of(DAY_S), code="budget_exceeded")
-        for kind, limit in (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute)):
-            if limit is None:
-                continue
-            left = limit - self._ledger.recent(tenant, kind)
-            free = left - self._ledger.reservations.of(tenant).tokens if kind == "tokens" else left - 1
-            headers = {
-                f"x-ratelimit-limit-{kind}": str(limit),
-                f"x-ratelimit-remaining-{kind}": str(max(0, int(free))),
-                f"x-ratelimit-reset-{kind}": f"{_rest_of(MINUTE_S)}s",
-            }
-            if left < 1:
-                raise _limited(f"{limit} {kind} per minute", _rest_of(MINUTE_S), headers)
-            told |= headers
-        return told
+
+def _is_cost(line: Line) -> bool:
+    return line.kind not in ("requests", CONCURRENT)
 
 
-def _rest_of(window_s: int) -> int:
-    return window_s - int(time.time()) % window_s
+def _lines(scope: str, limits: Limits, soft: Limits = _NONE) -> Iterator[Line]:
+    """Lines of all that are set; a refusal by a long window says best when a request may fit."""
+    hard, marked = limits.given, soft.given
+    for field in sorted({**hard, **marked}, key=_ORDER.index):
+        line = Line(field, scope, None, None)
+        bounds = [_whole(line.kind, each[field]) if field in each else None for each in (hard, marked)]
+        yield line._replace(limit=bounds[0], soft=bounds[1])
 
 
-def _limited(
-    limit: str, retry_s: int, headers: dict[str, str] | None = None, *, code: str = "rate_limit_exceeded"
-) -> RateLimited:
-    message = f"The limit of {limit} is reached. Try again in {retry_s} s."
-    return RateLimited(message, code=code, headers={"retry-after": str(retry_s), **(headers or {})})
+def _others(rules: Tenant, principal: Principal, user: str) -> Iterator[Line]:
+    """Lines of the key and of the end user."""
+    if principal.key_id:
+        yield from _lines(f"key:{principal.tenant}:{principal.key_id}", rules.limits_per_key)
+    if user:
+        yield from _lines(f"user:{principal.tenant}:{user[:16]}", rules.limits_per_user)
+
+
+def _whole(kind: str, amount: float) -> int:
+    return round(amount * PER_UNIT.get(kind, 1))
+
+
+def _asking(line: Line, num_answers: int) -> Line:
+    asked = {"requests": 1, CONCURRENT: num_answers}.get(line.kind, 0)
+    return line._replace(asked=asked) if asked else line
+
+
+def _held(asked: Sequence[Line], verdict: Verdict) -> list[tuple[Line, int]]:
+    granted = zip(asked, verdict.granted, strict=True)
+    return [(line, amount) for line, amount in granted if amount and not line.is_counted_at_once]
+
+
+def _check_answers(asked: Sequence[Line], num_answers: int) -> None:
+    most = min((line.limit for line in asked if line.kind == CONCURRENT and line.limit), default=num_answers)
+    if num_answers > most:
+        raise InvalidRequest(
+            f"'n' asks for {num_answers} answers at the same time, counting every prompt; the limit is "
+            f"{most}. Send a smaller n, or fewer prompts.",
+            param="n",
+            code="invalid_value",
+        )
+
+
+def _share(line: Line, state: State) -> float:
+    bounds = [bound for bound in (line.limit, line.soft) if bound is not None]
+    return (state.used + state.held) / min(bounds)
+
+
+def _told(line: Line, bound: int | None = None) -> str:
+    """The limit in words, such as `8 USD per day of each key`."""
+    amount = (bound or line.limit or 0) / PER_UNIT.get(line.kind, 1)
+    kind, of = line.scope.split(":")[0], ""
+    if kind == "model":
+        of = f" of the model {line.scope.split(':', 2)[2]!r}"
+    elif kind != "tenant":
+        of = f" of each {kind}"
+    if line.kind == CONCURRENT:
+        return f"{amount:g} requests at the same time{of}"
+    unit = _NAMES.get(line.kind, line.kind)
+    return f"{amount:.15g} {unit} per {line.field.rpartition('_')[2]}{of}"
+
+
+def _soft_marks(asked: Sequence[Line], states: Sequence[State]) -> dict[str, str]:
+    passed = [
+        _told(line, line.soft)
+        for line, state in zip(asked, states, strict=True)
+        if line.soft is not None and state.used + state.held >= line.soft
+    ]
+    return {SOFT_HEADER: ", ".join(passed)} if passed else {}
+
+
+def _left_headers(asked: Sequence[Line], states: Sequence[State], now_s: float) -> dict[str, str]:
+    """What is left of the tightest limits per minute."""
+    headers: dict[str, str] = {}
+    for kind in ("requests", "tokens"):
+        found = [
+            (max(0, line.limit - state.used - state.held - (kind == "requests")), line.limit)
+            for line, state in zip(asked, states, strict=True)
+            if line.kind == kind and line.window_s == MINUTE_S and line.limit is not None
+        ]
+        if found:
+            left, limit = min(found)
+            headers[f"x-ratelimit-limit-{kind}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{kind}"] = str(left)
+            headers[f"x-ratelimit-reset-{kind}"] = f"{rest_of(MINUTE_S, now_s)}s"
+    return headers

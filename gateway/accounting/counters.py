@@ -12,7 +12,9 @@ import logging
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 from backend.kept_running import keep_running
@@ -32,17 +34,22 @@ MAX_CLAIMED = 100_000
 MINUTE_S = 60
 DAY_S = 86_400
 """Begins at midnight UTC."""
+MONTH_S = 2_629_746
+"""The mean length of a month, which stands for those of the calendar (UTC)."""
 
 
 class CounterStore(Protocol):
     """Where the sums of all workers are."""
 
     async def exchange(
-        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+        self,
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: Mapping[str, float] = MappingProxyType({}),
     ) -> Mapping[str, float]:
         """Add amounts to counters that expire at a time (UNIX seconds); the sums of those wanted.
 
-        Raises ApiError.
+        `known`: sums without the amounts, for a store that has lost them. Raises ApiError.
         """
         ...
 
@@ -74,14 +81,28 @@ class Counters:
 
     def add(self, name: str, amount: float, window_s: int) -> None:
         """Add to the present window."""
-        key = _key(name, int(self.now_s()) // window_s, window_s)
+        key = self.key(name, window_s)
         self._sums[key] += amount
         self._added[key] += amount
         self._use(key)
 
+    def key(self, name: str, window_s: int, age: int = 0) -> str:
+        """What the store calls the sum of the present window, or of the one that is `age` windows old."""
+        return _key(name, _window(self.now_s(), window_s) - age, window_s)
+
+    def know(self, key: str, total: float) -> None:
+        """The store has told this sum. Sums only grow: one that is smaller is out of date."""
+        untold = self._added.get(key, 0.0)
+        self._sums[key] = max(self._sums.get(key, 0.0), total + untold)
+        self._use(key)
+
+    def untold(self, key: str) -> float:
+        """What has been added here and the store does not know."""
+        return self._added.get(key, 0.0)
+
     def total(self, name: str, window_s: int, num_windows: int = 1) -> float:
         """The sum of the present window and those before it, at most KEPT_WINDOWS."""
-        now = int(self.now_s()) // window_s
+        now = _window(self.now_s(), window_s)
         return sum(self._read(_key(name, now - age, window_s)) for age in range(num_windows))
 
     def recent(self, name: str, window_s: int) -> float:
@@ -119,7 +140,8 @@ class Counters:
         added, self._added = self._added, defaultdict(float)
         used, self._used = self._used, set()
         try:
-            sums = await store.exchange({key: (n, _expiry(key)) for key, n in added.items()}, used)
+            known = {key: self._sums[key] - added.get(key, 0.0) for key in used if key in self._sums}
+            sums = await store.exchange({key: (n, expiry(key)) for key, n in added.items()}, used, known)
         except Exception as error:
             self._used |= used
             for key, amount in added.items():
@@ -138,9 +160,7 @@ class Counters:
     async def close(self) -> None:
         """Store what was added."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end_task(self._task)
         if self._store is not None:
             if self._added:
                 await self.sync()
@@ -174,15 +194,39 @@ class Counters:
         """What has expired, told or not."""
         now_s = self.now_s()
         for known in (self._sums, self._added):
-            for key in [key for key in known if _expiry(key) <= now_s]:
+            for key in [key for key in known if expiry(key) <= now_s]:
                 del known[key]
-        self._used = {key for key in self._used if _expiry(key) > now_s}
+        self._used = {key for key in self._used if expiry(key) > now_s}
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for it. A client of Redis may take one cancellation for its own timeout."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+
+
+def _window(now_s: float, window_s: int) -> int:
+    """The number of a window since 1970."""
+    if window_s != MONTH_S:
+        return int(now_s) // window_s
+    now = datetime.fromtimestamp(now_s, UTC)
+    return (now.year - 1970) * 12 + now.month - 1
+
+
+def rest_of(window_s: int, now_s: float) -> int:
+    """Seconds until the present window ends."""
+    if window_s != MONTH_S:
+        return window_s - int(now_s) % window_s
+    years, month = divmod(_window(now_s, MONTH_S) + 1, 12)
+    return int(datetime(1970 + years, month + 1, 1, tzinfo=UTC).timestamp()) - int(now_s)
 
 
 def _key(name: str, window: int, window_s: int) -> str:
     return f"{window_s}:{window}:{name}"
 
 
-def _expiry(key: str) -> int:
+def expiry(key: str) -> int:
+    """When the store may forget a sum, in UNIX seconds."""
     window_s, window, _ = key.split(":", 2)
     return (int(window) + KEPT_WINDOWS) * int(window_s)

@@ -1,12 +1,11 @@
-"""What requests have cost, by tenant and by model, each day (UTC), and how many of a tenant's run."""
+"""What requests have cost, by tenant and by model, each day (UTC), and the accounts of limits."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
+from gateway.accounting.accounts import Accounts, MemoryAccounts
 from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
-from gateway.accounting.reservations import Reservations
 from gateway.answer import Usage
 from policies.prices import Price
 
@@ -14,10 +13,10 @@ from policies.prices import Price
 class Ledger:
     """Reads and writes the counters of spending and of use. It outlives every version of the policies."""
 
-    def __init__(self, counters: Counters | None = None) -> None:
+    def __init__(self, counters: Counters | None = None, accounts: Accounts | None = None) -> None:
+        """`accounts` of limits; None: this worker is alone."""
         self.counters = counters or Counters()
-        self.running: Counter[str] = Counter()  # answers in this worker, by tenant
-        self.reservations = Reservations()
+        self.accounts = accounts or MemoryAccounts(self.counters)
 
     def spend(self, tenant: str, model: str, usd: float) -> None:
         """A call of a model for a tenant has cost this much; "" for none, as a shadow request's."""
@@ -59,16 +58,6 @@ class Ledger:
         """How much good and bad was said in the last week."""
         what, total = f"{place}:{model}", self.counters.total
         return total(f"good:{what}", DAY_S, KEPT_WINDOWS - 1), total(f"bad:{what}", DAY_S, KEPT_WINDOWS - 1)
-
-    def use(self, tenant: str, *, requests: int = 0, tokens: int = 0) -> None:
-        """A tenant has begun requests or used tokens."""
-        for name, amount in (("requests", requests), ("tokens", tokens)):
-            if amount:
-                self.counters.add(f"{name}:{tenant}", amount, MINUTE_S)
-
-    def recent(self, tenant: str, name: str) -> float:
-        """`requests` or `tokens` of the last minute."""
-        return self.counters.recent(f"{name}:{tenant}", MINUTE_S)
 
 
 def cost_usd(price: Price | None, usage: Usage, *, is_batch: bool = False) -> float:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from cache.redis_entries import why
+from gateway.accounting.counters import expiry
 from gateway.database.database import Connection, Database
 from gateway.errors import Unavailable
 
@@ -27,8 +27,6 @@ INSERT INTO counters (name, total, expires_s) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET total = counters.total + excluded.total
 """
 SOCKET_TIMEOUT_S = 2.0
-MAX_NUMBER_CHARS = 64
-"""Length of a counter's text; a longer one is no number."""
 
 
 class DatabaseCounters:
@@ -38,9 +36,12 @@ class DatabaseCounters:
         self._database = database
 
     async def exchange(
-        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+        self,
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: Mapping[str, float] = MappingProxyType({}),
     ) -> Mapping[str, float]:
-        """Add amounts and read sums, in one transaction."""
+        """Add amounts and read sums, in one transaction. A file loses no sum that is `known`."""
 
         def work(connection: Connection) -> dict[str, float]:
             if added:
@@ -62,6 +63,35 @@ def _ignore(_: str) -> None:
     """Count no fault."""
 
 
+_EXCHANGE = """
+local answer = {0}
+for i, name in ipairs(KEYS) do
+  local amount, known = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i])
+  local kind, found = redis.call('TYPE', name).ok, 0
+  if kind == 'string' and redis.call('STRLEN', name) <= 64 then
+    found = tonumber(redis.call('GET', name))
+  elseif kind ~= 'none' then
+    found = nil
+  end
+  if found == nil or found ~= found or found < 0 or found > 1e300 then
+    answer[1] = answer[1] + 1
+    redis.call('UNLINK', name)
+    found = 0
+  end
+  local sum = math.max(found, known) + amount
+  if sum ~= found then
+    redis.call('SET', name, string.format('%.17g', sum), 'EXAT', ARGV[3 * i - 1])
+  end
+  answer[i + 1] = string.format('%.17g', sum)
+end
+return answer
+"""
+"""Adds to counters, and gives those that Redis has lost what a worker knows of them: sums only grow.
+
+The answer: how many were no numbers and begin again, then the sums.
+"""
+
+
 class RedisCounters:
     """Implements CounterStore."""
 
@@ -75,60 +105,32 @@ class RedisCounters:
         self._client = Redis.from_url(
             url, socket_connect_timeout=SOCKET_TIMEOUT_S, socket_timeout=SOCKET_TIMEOUT_S
         )
+        self._exchange = self._client.register_script(_EXCHANGE)
 
     async def exchange(
-        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+        self,
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: Mapping[str, float] = MappingProxyType({}),
     ) -> Mapping[str, float]:
         """Add amounts and read sums, in one round trip. Raises Unavailable."""
-        names = [*wanted]
+        names = [*added, *(name for name in wanted if name not in added)]
+        arguments: list[float] = []
+        for name in names:
+            amount, expires_s = added.get(name, (0.0, 0))
+            sum_known = known.get(name, 0.0)
+            arguments += [amount, expires_s or (expiry(name) if sum_known else 0), sum_known]
+        if not names:
+            return {}
         try:
-            async with self._client.pipeline(transaction=True) as commands:
-                for name, (amount, expires_s) in added.items():
-                    commands.incrbyfloat(self._prefix + name, amount)
-                    commands.expireat(self._prefix + name, expires_s)
-                for name in names:  # one command each: a value of another type spoils only its own
-                    commands.getrange(self._prefix + name, 0, MAX_NUMBER_CHARS)
-                found = await commands.execute(raise_on_error=False)
+            answer = await self._exchange(keys=[self._prefix + name for name in names], args=arguments)
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis fails: {why(error)}") from None
-        values = dict(zip(names, map(_number, found[2 * len(added) :]), strict=True))
-        broken = [name for name, value in values.items() if value is None]
-        refused = dict(zip(added, found[0 : 2 * len(added) : 2], strict=True))
-        lost = {name: added[name] for name, result in refused.items() if isinstance(result, Exception)}
-        if broken or lost:
-            await self._replace(broken, lost)
-            values |= {name: amount for name, (amount, _) in lost.items() if name in values}
-        return {name: value for name, value in values.items() if value}
-
-    async def _replace(self, broken: Collection[str], lost: Mapping[str, tuple[float, int]]) -> None:
-        """Begin counters again that are no numbers, with what was added to them just now.
-
-        It must not raise: the other amounts are counted, and would be counted again.
-        """
-        for _ in {*broken, *lost}:
+        for _ in range(answer[0]):
             self._on_fault("value_skipped")
-        with contextlib.suppress(RedisError, OSError):
-            async with self._client.pipeline(transaction=True) as commands:
-                for name in {*broken, *lost}:
-                    commands.unlink(self._prefix + name)
-                for name, (amount, expires_s) in lost.items():
-                    commands.set(self._prefix + name, amount, exat=expires_s)
-                await commands.execute(raise_on_error=False)
+        sums = {name: float(text) for name, text in zip(names, answer[1:], strict=True)}
+        return {name: sums[name] for name in wanted if sums[name]}
 
     async def close(self) -> None:
         """Close the connections to Redis."""
         await self._client.aclose()
-
-
-def _number(result: object) -> float | None:
-    """A counter's sum, 0.0 where there is none; None for what no counter can be. Sums only grow."""
-    if isinstance(result, Exception):
-        return None
-    assert isinstance(result, bytes)
-    if len(result) > MAX_NUMBER_CHARS:
-        return None
-    try:
-        value = float(result or b"0")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.accounting.admission import Admission
 from gateway.accounting.ledger import Ledger
-from gateway.auth import KeyRing
+from gateway.auth import KeyRing, Principal
 from gateway.endpoints.passthrough_cost import PassthroughCost
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
@@ -52,9 +52,9 @@ class PassthroughEndpoint:
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request as the upstream does. Raises ApiError."""
-        tenant, path = self._authorize(call), _path(call)
+        principal, path = self._authorize(call), _path(call)
         forwarder, telemetry = self._forwarder, call.telemetry
-        told = self._admission.enter(tenant)
+        admitted = await self._admission.enter(principal)
         deadlines = Deadlines(forwarder.upstream.total_timeout_s)
         telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
         cost = PassthroughCost(self._price, call.scope["method"])
@@ -62,7 +62,7 @@ class PassthroughEndpoint:
         try:
             body = await self._body(call, deadlines)
             reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
-            await self._answer(call, reply, told, cost)
+            await self._answer(call, reply, {**admitted.headers}, cost)
         except asyncio.CancelledError as cancelled:
             error = to_api_error(cancelled) if deadlines.cancel_reason is None else deadlines.error()
             if deadlines.cancel_reason is None:
@@ -74,19 +74,19 @@ class PassthroughEndpoint:
         finally:
             deadlines.close()
             charged = cost.charged(usage := cost.usage)
-            self._admission.leave(tenant, charged.usage.prompt_tokens + charged.usage.completion_tokens)
-            self._ledger.spend(tenant, forwarder.name, charged.usd)
+            self._admission.settle(admitted, charged)
+            self._ledger.spend(principal.tenant, forwarder.name, charged.usd)
             kind = "" if error is None else type(error).__name__
             telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
             error = None  # its traceback refers to this frame
 
-    def _authorize(self, call: HttpCall) -> str:
+    def _authorize(self, call: HttpCall) -> Principal:
         principal = self._keys.caller(call.authorization, call.internal_caller)
         check_origin(call, self._keys)
         if self._rule.tenants is not None and principal.tenant not in self._rule.tenants:
             raise Forbidden("This API key may not use this path: the policies list those that may.")
         call.telemetry.annotate({spans.TENANT: principal.tenant})
-        return principal.tenant
+        return principal
 
     async def _body(self, call: HttpCall, deadlines: Deadlines) -> AsyncIterator[bytes] | None:
         async def pieces() -> AsyncIterator[bytes]:

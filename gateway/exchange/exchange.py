@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from gateway.accounting.admission import Admitted
+from gateway.accounting.admission import NOT_LIMITED, Admitted
 from gateway.accounting.receipt import NOTHING_CHARGED, Charged
 from gateway.answer import Answer, Usage
 from gateway.auth import ANONYMOUS, InternalCaller, Principal
@@ -106,7 +106,7 @@ class Exchange:
     unknown: list[InvalidRequest] = field(
         default_factory=list
     )  # read_request: fields of a translated request
-    admitted: Admitted = Admitted()  # admit, reserve: what is counted until it ends
+    admitted: Admitted = NOT_LIMITED  # admit, reserve: what is counted until it ends
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     routed: Routed | None = None  # choose_model; what follows may take another model
     model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails

@@ -74,23 +74,23 @@ class ModerationsEndpoint:
         Raises InvalidRequest, RateLimited by the tenant's limits, Unavailable without an encoder, TimedOut,
         or ClientGone.
         """
-        tenant = self._keys.caller(call.authorization, call.internal_caller).tenant
+        principal = self._keys.caller(call.authorization, call.internal_caller)
         body = decode_body(await call.read_json_bytes(self._max_body_bytes))
         texts = _inputs(typed(body, ModerationRequest).input, self._rules.max_chars)
-        headers = self._admission.enter(tenant)
+        admitted = await self._admission.enter(principal)
         deadlines = Deadlines(self._total_timeout_s)
         deadlines.watch_disconnect(call.receive)
         try:
-            results = await self._results(texts, self._guard.threads.of(tenant))
+            results = await self._results(texts, self._guard.threads.of(principal.tenant))
         except asyncio.CancelledError:
             if deadlines.cancel_reason is None:
                 raise
             raise deadlines.error() from None
         finally:
             deadlines.close()
-            self._admission.leave(tenant)
+            self._admission.settle(admitted)
         answer = {"id": f"modr-{secrets.token_hex(12)}", "model": MODEL, "results": results}
-        await call.respond(encode(answer), headers=headers)
+        await call.respond(encode(answer), headers={**admitted.headers})
 
     async def _results(self, texts: Sequence[str], threads: Threads) -> list[dict[str, object]]:
         in_thread = is_long(texts)

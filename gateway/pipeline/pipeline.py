@@ -102,7 +102,7 @@ class Pipeline:
             ScreenRequest(guards, others),
             LookUp(cache, keys),
             Mirror(models, parts.telemetry, memory, log, embed),
-            Reserve(self.admission, others, memory),
+            Reserve(self.admission, others, memory, policies.routing.reserve_tokens),
             CallModel(others),
             Listen(),
             Remember(cache),

@@ -94,6 +94,7 @@ _READERS: dict[str, Callable[[Exchange], object]] = {
     "principal.key_id": lambda exchange: exchange.principal.key_id,
     "tenant.name": lambda exchange: exchange.principal.tenant,
     "tenant.tier": lambda exchange: "",  # `Facts` knows the tenants, what they have spent, and the time
+    "tenant.near_limit": lambda exchange: exchange.admitted.near_limit,
     "tenant.spent_usd": lambda exchange: 0.0,
     "time": lambda exchange: None,
 }

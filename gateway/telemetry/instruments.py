@@ -71,6 +71,8 @@ FAULTS: Final = (
     ("counts", "unavailable"),
     ("counts", "value_skipped"),
     ("counts", "restarted"),
+    ("limits", "unavailable"),
+    ("limits", "restarted"),
     ("keys", "unreadable"),
 )
 """Part and fault of what goes wrong beside the requests: values that could not be read, work begun again."""

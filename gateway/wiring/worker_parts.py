@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,12 @@ from starlette.types import ASGIApp
 from cache import snapshot
 from cache.memory_store import MemoryStore
 from gateway.accounting.counters import Counters, CounterStore
+from gateway.accounting.holds import SCHEMA as HOLDS_SCHEMA
+from gateway.accounting.holds import DatabaseHolds, HoldStore, RedisHolds
 from gateway.accounting.ledger import Ledger
 from gateway.accounting.receipt import Receive
 from gateway.accounting.request_log import log_request
+from gateway.accounting.shared_accounts import SharedAccounts
 from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
@@ -40,6 +44,8 @@ from gateway.web.asgi_endpoint import Resource
 from gateway.wiring.receipt_series import receipt_series
 from policies import cache as policy_cache
 from policies.responses import ResponsesSection
+
+logger = logging.getLogger(__name__)
 
 SPARE_METRIC_MODELS = 32
 """Models that reloads of the policies can add to the metrics; those of more count as "-"."""
@@ -97,6 +103,7 @@ class WorkerParts:
         self._save_stores()
         for store in self.objects.values():
             await store.close()
+        await self.routing.ledger.accounts.close()
         await self.routing.ledger.counters.close()
         await self.batches.close()
         if self.decisions is not None:
@@ -115,6 +122,8 @@ class WorkerParts:
         found = dict(data_folder_faults(self.data_dir))
         if self.keys is not None and self.keys.fault:
             found["keys"] = self.keys.fault
+        if fault := self.routing.ledger.accounts.fault:
+            found["limits"] = fault
         faults = [
             ("batches", self.batches.fault),
             *(("objects", each.fault) for each in self.objects.values()),
@@ -167,7 +176,7 @@ def build_parts(
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
     fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
     fleet.on_out, fleet.on_failure = metrics.upstream_left_out, metrics.upstream_failed
-    routing = RoutingMemory(ledger=Ledger(_counters(settings, metrics)))
+    routing = RoutingMemory(ledger=_ledger(settings, metrics))
     keys = (
         KeysWatch(
             settings.keys_file,
@@ -194,18 +203,25 @@ def build_parts(
     )
 
 
-def _counters(settings: Settings, metrics: Metrics) -> Counters:
-    on_fault = partial(metrics.fault, "counts")
-    return Counters(_counter_store(settings, on_fault), on_fault=on_fault)
-
-
-def _counter_store(settings: Settings, on_fault: Callable[[str], None]) -> CounterStore | None:
-    """Redis for replicas, else a file in the data folder for workers; None without one."""
+def _ledger(settings: Settings, metrics: Metrics) -> Ledger:
+    """Counts and limits are shared in Redis by replicas, in a file of the data folder by workers."""
+    on_fault, at_limits = (partial(metrics.fault, part) for part in ("counts", "limits"))
+    store: CounterStore | None = None
+    holds: HoldStore | None = None
     if settings.replica_redis_url:
-        return RedisCounters(settings.replica_redis_url, settings.replica_prefix, on_fault)
-    if not settings.data_dir:
-        return None
-    return DatabaseCounters(SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA))
+        url, prefix = settings.replica_redis_url, settings.replica_prefix
+        store, holds = RedisCounters(url, prefix, on_fault), RedisHolds(url, prefix)
+    elif settings.data_dir:
+        database = SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA + HOLDS_SCHEMA)
+        store, holds = DatabaseCounters(database), DatabaseHolds(database)
+        if settings.workers == 1:
+            holds = None
+    elif settings.workers > 1:
+        logger.warning("without PENSTOCK_DATA_DIR each of the %d workers has limits alone", settings.workers)
+    counters = Counters(store, on_fault=on_fault)
+    if holds is None:
+        return Ledger(counters)
+    return Ledger(counters, SharedAccounts(holds, counters, settings.replica_on_failure, at_limits))
 
 
 def _object_database(settings: Settings) -> Database[Any]:

@@ -67,9 +67,10 @@ class ResponsesEndpoint:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)
         tenant = principal.tenant
-        told = self._admission.enter(tenant, read.request.model)
+        admitted = await self._admission.enter(principal, read.request.model)
+        told = {**admitted.headers}
         leaves = ExitStack()
-        leaves.callback(self._admission.leave, tenant)
+        leaves.callback(self._admission.settle, admitted)
         try:
             with collecting():
                 earlier, items, _ = await chat_of(read, self._store, principal)

@@ -47,8 +47,6 @@ class Account(Stage):
         """
         tenant, sum_usd = exchange.principal.tenant, 0.0
         for model, usage in calls:
-            if exchange.admitted.counts_tokens:
-                self._ledger.use(tenant, tokens=usage.prompt_tokens + usage.completion_tokens)
             usd = cost_usd(model.price, usage, is_batch=exchange.asked.is_batch)
             self._ledger.spend(tenant, model.parent or model.name, usd)
             sum_usd += usd

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.accounting.admission import Admission, Admitted
+from gateway.accounting.admission import NOT_LIMITED, Admission
 from gateway.exchange.exchange import Exchange, Stage
+from gateway.exchange.user import user_hash
 from gateway.requests.prompts import num_choices
 
 
@@ -17,15 +18,18 @@ class Admit(Stage):
 
     async def enter(self, exchange: Exchange) -> None:
         """Raises Forbidden for a model that is not the tenant's, and RateLimited beyond a limit."""
-        tenant, caller = exchange.principal.tenant, exchange.asked.caller
-        num_answers = 0
-        if caller is None or not caller.is_admitted:
-            request = exchange.request
-            num_answers = num_choices(request)
-            exchange.response_headers |= self._admission.enter(tenant, request.model, num_answers)
-        exchange.admitted = Admitted(num_answers, self._admission.counts_tokens(tenant))
+        request, caller = exchange.request, exchange.asked.caller
+        exchange.admitted = await self._admission.enter(
+            exchange.principal,
+            request.model,
+            num_choices(request),
+            user=user_hash(exchange),
+            is_admitted=caller is not None and caller.is_admitted,
+        )
+        if exchange.admitted.headers:
+            exchange.response_headers |= exchange.admitted.headers
 
     def settle(self, exchange: Exchange) -> None:
-        """Count what was admitted as ended."""
-        if num_answers := exchange.admitted.num_answers:
-            self._admission.leave(exchange.principal.tenant, num_answers=num_answers)
+        """Give back what was set aside, and count what account has charged."""
+        self._admission.settle(exchange.admitted, exchange.charged)
+        exchange.admitted = NOT_LIMITED

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.accounting.receipt import Receipt, Receive
 from gateway.exchange.exchange import Exchange, Stage
-from gateway.response_cache.use import user_digest
+from gateway.exchange.user import user_hash
 
 
 class Report(Stage):
@@ -39,7 +39,7 @@ def _receipt(exchange: Exchange, policy_version: str) -> Receipt:
         endpoint=asked.endpoint.name,
         tenant=exchange.principal.tenant,
         key_id=exchange.principal.key_id,
-        user=_user(exchange),
+        user=user_hash(exchange),
         model="" if exchange.model is None else exchange.model.name,
         target=telemetry.target,
         route="" if routed is None else routed.choice.route,
@@ -57,9 +57,3 @@ def _receipt(exchange: Exchange, policy_version: str) -> Receipt:
         num_attempts=telemetry.num_attempts,
         policy_version=policy_version,
     )
-
-
-def _user(exchange: Exchange) -> str:
-    request = getattr(exchange, "request", None)  # unset where the body was refused
-    name = getattr(request, "safety_identifier", None) or getattr(request, "user", None)
-    return user_digest(exchange.principal.tenant, name) if name else ""

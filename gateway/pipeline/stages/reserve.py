@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
-from gateway.accounting.admission import Admission
+from gateway.accounting.admission import Admission, Cost
 from gateway.accounting.ledger import highest_usd
-from gateway.accounting.reservations import NOTHING, Cost
 from gateway.answer import Usage
 from gateway.errors import NotFound
 from gateway.exchange.exchange import Exchange, Stage
@@ -28,7 +26,15 @@ LONG_ANSWER = 4
 class Reserve(Stage):
     """The stage, with the limits of one version of the policies."""
 
-    def __init__(self, admission: Admission, others: OtherModels, memory: RoutingMemory) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        others: OtherModels,
+        memory: RoutingMemory,
+        reserve_tokens: int | None = None,
+    ) -> None:
+        """`reserve_tokens`: of the policies, for answers without a limit."""
+        self._reserve_tokens = reserve_tokens
         self._admission = admission
         self._others = others
         self._memory = memory
@@ -37,14 +43,10 @@ class Reserve(Stage):
         """Raises RateLimited where the limits do not hold the highest cost beside what runs."""
         tenant = exchange.principal.tenant
         if exchange.answer is None and self._admission.limits_cost(tenant):
-            held = self._admission.reserve(tenant, self._highest(exchange), is_bounded=_is_bounded(exchange))
-            exchange.admitted = replace(exchange.admitted, reserved=held)
-
-    def settle(self, exchange: Exchange) -> None:
-        """Give it back: account has charged, or will, what it has really been."""
-        if reserved := exchange.admitted.reserved:
-            self._admission.release(exchange.principal.tenant, reserved)
-            exchange.admitted = replace(exchange.admitted, reserved=NOTHING)
+            model, highest = exchange.chosen_model.name, self._highest(exchange)
+            exchange.admitted = await self._admission.reserve(
+                exchange.admitted, tenant, model, highest, is_bounded=_is_bounded(exchange)
+            )
 
     def _highest(self, exchange: Exchange) -> Cost:
         """The sum over all models that answer together or in turn; of those that replace one, the dearest."""
@@ -87,7 +89,7 @@ class Reserve(Stage):
         return Cost(prompt + answer, highest_usd(model.price, most, is_batch=exchange.asked.is_batch))
 
     def _usual(self, model: ServedModel, prompt: int) -> int:
-        usual = round(LONG_ANSWER * self._memory.answer_tokens.expected(model.name))
+        usual = self._reserve_tokens or round(LONG_ANSWER * self._memory.answer_tokens.expected(model.name))
         context = model.capabilities.context_tokens
         return usual if context is None else max(1, min(usual, context - prompt))
 

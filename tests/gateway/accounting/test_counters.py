@@ -120,7 +120,7 @@ class Failing:
         self.sums: dict[str, float] = {}
 
     async def exchange(
-        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
     ) -> Mapping[str, float]:
         if self.is_down:
             raise Unavailable("gone")
@@ -170,7 +170,7 @@ async def test_a_name_is_claimed_once_by_all_workers(open_store: Callable[[], Co
 async def test_a_worker_alone_claims_for_itself() -> None:
     class Away:
         async def exchange(
-            self, added: Mapping[str, tuple[float, int]], wanted: Collection[str]
+            self, added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
         ) -> Mapping[str, float]:
             raise Unavailable("away")
 
@@ -218,7 +218,9 @@ async def test_sharing_begins_again_after_a_defect(monkeypatch: pytest.MonkeyPat
     store.is_down = False
     exchange, broken = store.exchange, [True, True]
 
-    async def defect(added: Mapping[str, tuple[float, int]], wanted: Collection[str]) -> Mapping[str, float]:
+    async def defect(
+        added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
+    ) -> Mapping[str, float]:
         if broken:
             broken.pop()
             raise ValueError("no number")

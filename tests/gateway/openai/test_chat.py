@@ -41,7 +41,9 @@ async def client(make_app: MakeApp) -> AsyncIterator[AsyncOpenAI]:
     app = make_app(api_keys=(KEY,))
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=3)
+        uvicorn.Config(
+            app, interface="asgi3", log_level="warning", lifespan="on", timeout_graceful_shutdown=3
+        )
     )
     running = asyncio.create_task(server.serve(sockets=[listener]))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.accounting.admission import NOT_LIMITED
 from gateway.auth import KeyRing
 from gateway.errors import BodyTooLarge, InvalidRequest, TimedOut
 from gateway.exchange.exchange import Endpoint, Exchange, Stage
@@ -19,6 +20,7 @@ from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
 from policies.routes import Fallback, Route, RoutingSection, Rule
+from policies.tenants import Limits, Tier
 from tests.gateway.pipeline.exchanges import (
     BODIES,
     METRICS,
@@ -95,9 +97,10 @@ async def test_what_was_entered_is_settled_in_reverse_and_once(caplog: pytest.Lo
 
 
 async def test_a_count_of_tokens_is_neither_admitted_nor_accounted_for() -> None:
-    pipeline, exchange = Pipeline(KeyRing([]), models(), response_cache(), Policies()), exchange_of()
+    limited = Policies(tiers={"default": Tier(limits=Limits(requests_per_minute=1))})
+    pipeline, exchange = Pipeline(KeyRing([]), models(), response_cache(), limited), exchange_of()
     await pipeline.choose(exchange)
-    assert exchange.model is not None and exchange.admitted.num_answers == 0
+    assert exchange.model is not None and exchange.admitted is NOT_LIMITED
     names = [type(stage).__name__ for stage in exchange.entered]
     assert names == ["Authorize", "ReadRequest", "ChooseModel", "CheckFields"]
 

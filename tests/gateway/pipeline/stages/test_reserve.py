@@ -12,9 +12,9 @@ import httpx
 import pytest
 from msgspec import structs
 
-from gateway.accounting.admission import Admission, Admitted
+from gateway.accounting.accounts import MemoryAccounts
+from gateway.accounting.admission import Admission, Cost
 from gateway.accounting.ledger import Ledger
-from gateway.accounting.reservations import NOTHING, Cost
 from gateway.answer import Delta
 from gateway.auth import ANONYMOUS
 from gateway.errors import RateLimited, ServerError
@@ -68,7 +68,8 @@ class Stage:
         self.ledger = Ledger()
         policies = Policies(tiers={"default": Tier(limits=Limits(**limits))})
         self.memory = RoutingMemory(ledger=self.ledger)
-        self.stage = Reserve(Admission(policies, self.ledger), OtherModels(MODELS, 3), self.memory)
+        self.admission = Admission(policies, self.ledger)
+        self.stage = Reserve(self.admission, OtherModels(MODELS, 3), self.memory)
 
     async def enter(
         self, endpoint: str = "chat", rules: object = None, num_answers: int = 1, **fields: object
@@ -81,7 +82,9 @@ class Stage:
         body = {"model": model, **text, **fields}
         exchange = exchange_with(body, endpoint)
         await ReadRequest().enter(exchange)
-        exchange.admitted = Admitted(num_answers)
+        exchange.admitted = await self.admission.enter(
+            ANONYMOUS, num_answers=num_answers, is_admitted=not num_answers
+        )
         changes = (Rule(fallback=rules),) if isinstance(rules, Fallback) else ()
         routed = routed_to(MODELS.resolve(model), Choice("", changes=changes))
         if isinstance(rules, Cascade | BestOf):
@@ -98,7 +101,10 @@ class Stage:
 
     @property
     def held(self) -> Cost:
-        return self.ledger.reservations.of(ANONYMOUS.tenant)
+        assert isinstance(self.ledger.accounts, MemoryAccounts)
+        found = self.ledger.accounts.held
+        tenant = f"tenant:{ANONYMOUS.tenant}"
+        return Cost(found[f"tokens_per_minute:{tenant}"], found[f"usd_per_day:{tenant}"] / 1e9)
 
 
 def usd(tokens: float, per_million: float) -> float:
@@ -126,10 +132,9 @@ CASES: list[tuple[dict[str, Any], float, float]] = [
 async def test_the_highest_cost(request_of: dict[str, Any], tokens: float, price: float) -> None:
     stage = Stage(tokens_per_minute=FREE, usd_per_day=FREE)
     exchange = await stage.enter(**request_of)
-    assert stage.held == exchange.admitted.reserved == Cost(tokens, usd(price, 1.0))
-    stage.stage.settle(exchange)
-    stage.stage.settle(exchange)
-    assert stage.held == NOTHING
+    assert stage.held == Cost(tokens, usd(price, 1.0))
+    stage.admission.settle(exchange.admitted)
+    assert stage.held == Cost()
 
 
 async def test_the_mean_of_the_models_answers_counts() -> None:
@@ -153,7 +158,7 @@ async def test_a_refused_request_holds_nothing() -> None:
     with pytest.raises(RateLimited):
         await stage.enter(max_tokens=60)
     assert stage.held.tokens == 70
-    stage.stage.settle(first)
+    stage.admission.settle(first.admitted)
     await stage.enter(max_tokens=60)
 
 
