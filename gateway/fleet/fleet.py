@@ -27,10 +27,6 @@ AskProvider = Callable[[Provider], Awaitable[Answer]]
 """Passes one request to a provider, as often as it is called."""
 
 
-def _ignore(cause: str) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Time and chance, which tests replace."""
@@ -45,7 +41,7 @@ class Patience(msgspec.Struct, frozen=True, eq=False):
 
     rules: Retry
     left_s: Callable[[], float]  # until the request's total time limit
-    on_retry: Callable[[str], None] = _ignore
+    on_retry: Callable[[str], None] = lambda cause: None
     conversation: bytes = b""  # identifies it by its first turn
     is_continued: bool = False  # a target has answered a turn of it
     on_answer: Callable[[str], None] | None = None  # gets the place of the target

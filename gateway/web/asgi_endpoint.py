@@ -7,7 +7,7 @@ import contextlib
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 from starlette.middleware import Middleware
@@ -130,10 +130,9 @@ class RouteBuilder:
             lifespan=_lifespan(resources),
             middleware=middleware,
         )
-        for route in routes if not middleware else ():  # a middleware must see every request
-            first = next(each for each in routes if each.path_regex.match(route.path))
-            if first is route and not route.param_convertors:
-                router.direct[route.path] = route.app
+        firsts = [next(each for each in routes if each.path_regex.match(route.path)) for route in routes]
+        if not middleware:  # which must see every request
+            router.direct = {route.path: route.app for route in firsts if not route.param_convertors}
         return router
 
 
@@ -143,10 +142,7 @@ class _DirectRouter(Router):
     Each await between the server and a stream is paid again with every event.
     """
 
-    @cached_property
-    def direct(self) -> dict[str, ASGIApp]:
-        """What answers, by whole path."""
-        return {}
+    direct: Mapping[str, ASGIApp] = MappingProxyType({})
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
         """Answer a request, or run the lifespan."""

@@ -17,7 +17,6 @@ from msgspec import Meta
 from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.providers.upstream import errors as upstream_errors
-from gateway.providers.upstream.first_content import has_content
 from gateway.providers.upstream.redaction import Redactor
 from gateway.providers.upstream.tally import Tally, length_in
 from gateway.requests.types import GenerationRequest, ModelRequest
@@ -67,6 +66,8 @@ class _Delta(msgspec.Struct, gc=False):
     refusal: Any = None
     function_call: Any = None
     tool_calls: list[_ToolCall] | None = None
+    reasoning_details: Any = None
+    audio: Any = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -116,7 +117,7 @@ class AnswerReader:
         self.tally = Tally(self.usage, request)
         self.finish_reasons: list[str] = []
         self.answer_id = ""
-        self.has_content = False  # in an event that was read
+        self.has_content = False  # text, reasoning or a call of a tool; a role alone is none
         self._model = model
         self._redactor = redactor
         self._num_choices = num_choices
@@ -162,8 +163,6 @@ class AnswerReader:
             if choice.index >= self._num_choices:
                 raise self._unasked(choice.index)
         self._read(piece)
-        if not self.has_content:  # after that, events are decoded once
-            self.has_content = has_content(body)
         return bool(piece.choices) or piece.usage is _NONE or not self._hides_usage
 
     def settle(self, *, is_complete: bool) -> None:
@@ -204,14 +203,17 @@ class AnswerReader:
                 self._finish(choice.index, choice.finish_reason)
             if (delta := choice.delta) is not None:
                 if content := delta.content:
+                    self.has_content = True
                     is_text = content.__class__ is str
                     self.tally.num_characters += len(content) if is_text else length_in(content)
                 if (
-                    delta.reasoning_content or delta.reasoning or delta.tool_calls
-                    or delta.refusal or delta.function_call
+                    delta.reasoning_content or delta.reasoning or delta.tool_calls or delta.refusal
+                    or delta.function_call or delta.reasoning_details or delta.audio
                 ):  # fmt: skip
+                    self.has_content = True
                     self._count_rest(delta)
             elif choice.text:
+                self.has_content = True
                 self.tally.num_characters += length_in(choice.text)
         if piece.usage is not _NONE:
             self._read_usage(piece.usage)

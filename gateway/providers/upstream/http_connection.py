@@ -139,10 +139,12 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(f"the upstream does not speak HTTP/1.1 ({type(error).__name__})")
         else:
-            if not self.complete:
+            if self._framing_bytes > MAX_FRAMING_BYTES or self._buffered_bytes > HIGH_WATER_BYTES:
                 self._check_bounds()
 
     def _check_bounds(self) -> None:
+        if self.complete:
+            return
         if self._framing_bytes > MAX_FRAMING_BYTES:
             part = "chunk framing is" if self.has_headers else "headers are"
             self._fail(f"the upstream's {part} longer than {MAX_FRAMING_BYTES} bytes")

@@ -100,7 +100,7 @@ class Reply(ABC):
             if self._decompressor is None:
                 self._decompressor = Decompressor(self.headers["content-encoding"])
             while True:
-                if self._is_busy():
+                if time.monotonic() - self._busy_since_s > MAX_BUSY_S:
                     await self._yield()
                 if plain := self._decompressor.take():
                     return plain
@@ -120,9 +120,6 @@ class Reply(ABC):
         """The first MAX_READ_BYTES; the rest is for the next read."""
         self._unread = data[MAX_READ_BYTES:]
         return data[:MAX_READ_BYTES]
-
-    def _is_busy(self) -> bool:
-        return time.monotonic() - self._busy_since_s > MAX_BUSY_S
 
     async def _yield(self) -> None:
         """A fast upstream always has bytes ready: reading them must not keep other tasks from running."""

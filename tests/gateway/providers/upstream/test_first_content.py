@@ -9,8 +9,10 @@ import pytest
 
 from gateway.answer import Delta, ToolCallDelta
 from gateway.errors import ApiError
+from gateway.providers.upstream.answer_reader import AnswerReader
 from gateway.providers.upstream.answer_stream import MAX_HELD_EVENTS
-from gateway.providers.upstream.first_content import has_content, is_content
+from gateway.providers.upstream.first_content import is_content
+from gateway.providers.upstream.redaction import Redactor
 from tests.gateway.providers.upstream.provider_calls import (
     DONE,
     call,
@@ -55,10 +57,14 @@ REST = event(piece("a")) + event(piece("", "stop")) + DONE
         (raw(tool_calls=[{"index": 0}]), True),
         (raw(function_call={"name": "f"}), True),
         (raw(refusal="a"), True),
+        (raw(reasoning_details=[{"type": "reasoning.text"}]), True),
+        (raw(audio={"data": "a"}), True),
     ],
 )
 def test_roles_and_empty_texts_are_no_content(data: bytes, expected: bool) -> None:
-    assert has_content(data) is expected
+    reader = AnswerReader("m", Redactor.of(None, ""), call(stream=True).request, 1, 0)
+    reader.take(data)
+    assert reader.has_content is expected
 
 
 def test_a_finish_reason_alone_is_no_content() -> None:
