@@ -19,7 +19,7 @@ from gateway.fleet.health import Trouble
 from gateway.fleet.hedging import first_of
 from gateway.fleet.retries import MAX_RETRY_AFTER_S, backoff_s, cause_elsewhere, cause_of, retry_after_s
 from gateway.fleet.stays import Stays
-from gateway.fleet.target import Target, TargetCall
+from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from policies.retries import Hedge, Retry, RetryCause
 
@@ -103,26 +103,18 @@ class Fleet:
         target = self._choose(self._targets, known)
         attempts: _Attempts | None = None
         while True:
-            call: TargetCall | None = None
             try:
                 if patience.hedge is not None:
                     target, answer = await self._hedged(target, ask, patience, patience.hedge)
                 else:
-                    if target.is_full:
-                        raise full()
-                    call = target.begin()
-                    answer = call.follow(await ask(target.provider))
+                    answer = await _call(target, ask)
             except ApiError as error:
-                if call is not None:
-                    call.fail(error)
                 attempts = attempts or _Attempts(patience)
                 target, wait_s = self._after(error, target, attempts)
                 if wait_s:
                     await self._timing.sleep(wait_s)
                 continue
             except BaseException:  # nothing has come in time: the next turn may go elsewhere
-                if call is not None:
-                    call.abandon()
                 self._stays.remember(patience.conversation, "")
                 raise
             self._stays.remember(patience.conversation, target.place)
