@@ -60,13 +60,18 @@ def _in_usd(entry: Mapping[str, Any]) -> Iterator[KeyPath]:
 
 def _models(section: str, name: str, sections: Sections) -> list[str] | None:
     """What a tenant, or the tenants of a tier, may ask for; None: everything."""
-    own, tiers = sections[section][name] or {}, sections["tiers"]
+    tiers, tenants = sections["tiers"], {key: entry or {} for key, entry in sections["tenants"].items()}
     if section == "tenants":
-        is_own = own.get("models") is not None
-        callers = [own if is_own else tiers.get(own.get("tier") or "default") or {}]
+        family = [name]
+        for parent in family:  # grows by their children
+            family += [k for k, entry in tenants.items() if entry.get("parent") == parent and k not in family]
+        own = [tenants[each] for each in family]
+        callers = [
+            e if e.get("models") is not None else tiers.get(e.get("tier") or "default") or {} for e in own
+        ]
     else:
-        tenants = [entry or {} for entry in sections["tenants"].values() if (entry or {}).get("models")]
-        callers = [own, *(entry for entry in tenants if (entry.get("tier") or "default") == name)]
+        named = [e for e in tenants.values() if e.get("models") and (e.get("tier") or "default") == name]
+        callers = [tiers[name] or {}, *named]
     lists = [entry.get("models") for entry in callers]
     return None if None in lists else [name for names in lists for name in names or ()]
 

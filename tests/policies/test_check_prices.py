@@ -50,6 +50,17 @@ def unpriced(folder: Path, text: str) -> list[str]:
             f"tenants: {{key-12345678: {{{LIMIT}}}, key-87654321: {{tier: t}}}}",
             [],
         ),
+        # A parent pays for its children, and for theirs.
+        (
+            f"tiers: {{default: {{models: [paid]}}}}\n"
+            f"tenants: {{acme: {{keys: [key-00000000], {LIMIT}}}, key-11111111: {{parent: acme}}, "
+            "key-22222222: {parent: key-11111111, models: [bare]}, key-33333333: {models: [own]}}",
+            ["bare"],
+        ),
+        # Limits of other kinds.
+        ("tiers: {t: {models: [bare], limits_per_user: {usd_per_month: 3}}}", ["bare"]),
+        ("tiers: {t: {limits_per_model: {own: {usd_per_minute: 3}}}}", ["own"]),
+        ("tiers: {t: {soft_limits: {usd_per_day: 3}, limits: {machine_seconds_per_day: 9}}}", []),
         # Routes lead to models.
         ("routes: {r: {model: bare}}" + ROUTE, ["bare"]),
         ("routes: {r: {model: paid}}" + ROUTE, []),
