@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.answer import Answer, Embedded, Usage
+from gateway.answer import Answer, Delta, Embedded, Generated, Usage, close_answer
 from gateway.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable, UpstreamFailed
 from gateway.fleet.budget import ALWAYS_PER_S, RetryBudget
 from gateway.fleet.fleet import Fleet, Patience, Timing
@@ -292,3 +293,53 @@ async def test_an_answer_that_comes_too_late_is_closed_and_charged() -> None:
     asked = Patience(DEFAULT_RETRY, lambda: 60.0, hedge=HEDGE)
     await asyncio.wait_for(places.fleet.ask(at_once, asked), 5)
     assert asked.lost == [late] and [target.num_running for target in places.targets] == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_nothing_stays_open_whatever_targets_and_clients_do(seed: int) -> None:
+    draw = random.Random(seed)
+    targets = [Target(FakeProvider(), Health(str(at)), place=str(at), max_concurrent=30) for at in range(3)]
+    fleet = Fleet(targets, RetryBudget(), Timing(draw=draw.random))
+    num_open = 0
+
+    class Deltas(AsyncIterator[Delta]):
+        def __init__(self) -> None:
+            nonlocal num_open
+            num_open += 1
+            self.is_open = True
+
+        async def __anext__(self) -> Delta:
+            if draw.random() < 0.3:
+                raise draw.choice([StopAsyncIteration, Unavailable("broken")])
+            await asyncio.sleep(0)
+            return Delta(0, "a")
+
+        async def aclose(self) -> None:
+            nonlocal num_open
+            num_open -= self.is_open
+            self.is_open = False
+
+    async def ask(provider: Provider) -> Answer:
+        await asyncio.sleep(draw.choice([0.0, 0.0, 0.002, 0.01, 60.0]))
+        if draw.random() < 0.2:
+            raise draw.choice([Unavailable("x"), InvalidRequest("x"), TimedOut("x")])
+        return Generated(Deltas(), Usage())
+
+    async def client() -> None:
+        asked = Patience(Retry(budget=1.0), lambda: 60.0, hedge=Hedge(after_s=0.001, budget=1.0))
+        answer = None
+        try:
+            async with asyncio.timeout(draw.choice([0.001, 0.005, 0.05, 0.1])):
+                answer = await fleet.ask(ask, asked)
+                assert isinstance(answer, Generated)
+                async for _ in answer.deltas:
+                    pass
+        except (ApiError, TimeoutError):
+            pass
+        finally:
+            await close_answer(answer)
+
+    before = asyncio.all_tasks()
+    await asyncio.gather(*(client() for _ in range(100)))
+    assert asyncio.all_tasks() == before
+    assert [target.num_running for target in targets] == [0, 0, 0] and num_open == 0
