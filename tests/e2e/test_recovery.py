@@ -171,6 +171,12 @@ def kill_engine(server: Server, streams: list[Stream]) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def hang(server: Server, streams: list[Stream]) -> None:
+    """Stop it in the middle of a step: the watchdog kills it."""
+    (pid,) = server.engine_pids()
+    os.kill(pid, signal.SIGSTOP)
+
+
 def kill_twice(server: Server, streams: list[Stream]) -> None:
     """Kill it, and the next one while it starts."""
     (first,) = server.engine_pids()
@@ -202,7 +208,7 @@ def test_kill_nine_cuts_no_stream(start_server: StartServer, tmp_path: Path) -> 
     assert server.terminate() == 0
 
 
-def test_streams_of_two_deaths_end_with_an_error_and_the_server_recovers(
+def test_a_hang_cuts_no_stream_but_two_deaths_end_it_and_the_server_recovers(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     (tmp_path / "models.yaml").write_text(f"models: {{{MODEL}: {SMALL_ENGINE}}}")
@@ -210,6 +216,9 @@ def test_streams_of_two_deaths_end_with_an_error_and_the_server_recovers(
     server = start_server("--policies", str(tmp_path))
     first_start_s = time.monotonic() - started_s
     long = chat(ignore_eos=True, min_tokens=1500, max_tokens=1500)
+    calm, hung = (asyncio.run(run(server, [long], storm)) for storm in (None, hang))
+    assert hung[0].answer() == calm[0].answer()
+    assert "hangs: killing it" in server.log
     streams = asyncio.run(run(server, [long] * 6, kill_again))
     killed_s = time.monotonic()
 

@@ -37,12 +37,16 @@ class Resumption:
         """
         self._num_deaths += 1
         self._num_while_running += was_running
-        if self._num_while_running > MAX_DEATHS_WHILE_RUNNING:
+        is_suspect = self._num_while_running > MAX_DEATHS_WHILE_RUNNING
+        if is_suspect or self._num_deaths > MAX_RESUMPTIONS:
             logger.error(
-                "request %s ran each time when the engine of %r died: it is not sent again",
+                "request %s met %d deaths of the engine of %r, %d while it ran: it is not sent again",
                 request_id,
+                self._num_deaths,
                 model.name,
+                self._num_while_running,
             )
+        if is_suspect:
             raise ServerError(
                 f"The engine of {model.name!r} died twice while it generated this answer; its log names "
                 "the cause.",
