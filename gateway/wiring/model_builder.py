@@ -235,6 +235,7 @@ class ModelBuilder:
             engine.tool_parser,
             engine.speculative,
             engine.unknown_fields,
+            self.engines.values(),
         )
         provider = EngineProvider.of(name, service)
         self.resources.append(client)

@@ -208,6 +208,23 @@ def test_kill_nine_cuts_no_stream(start_server: StartServer, tmp_path: Path) -> 
     assert server.terminate() == 0
 
 
+def kill_one(server: Server, streams: list[Stream]) -> None:
+    os.kill(server.engine_pids()[0], signal.SIGKILL)
+
+
+def test_another_engine_of_the_same_weights_goes_on(start_server: StartServer, tmp_path: Path) -> None:
+    models = {MODEL, "spare"}
+    (tmp_path / "models.yaml").write_text(f"models: {{{', '.join(f'{m}: {SMALL_ENGINE}' for m in models)}}}")
+    server = start_server("--policies", str(tmp_path))
+    both = [chat(model, ignore_eos=True, min_tokens=400, max_tokens=400) for model in sorted(models)]
+    calm = asyncio.run(run(server, both))
+    stormy = asyncio.run(run(server, both, kill_one))
+    assert [stream.answer() for stream in stormy] == [stream.answer() for stream in calm]
+    (survivor,) = (model for model in models if f"engine {model!r} exited" not in server.log)
+    server.wait_metric("penstock_engine_generated_tokens_total", lambda count: count > 800, model=survivor)
+    assert server.terminate() == 0
+
+
 def test_a_hang_cuts_no_stream_but_two_deaths_end_it_and_the_server_recovers(
     start_server: StartServer, tmp_path: Path
 ) -> None:

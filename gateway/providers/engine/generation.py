@@ -45,7 +45,7 @@ class Generation:
         self._tokenizer = tokenizer
         self._jobs = jobs
         self._resumption = Resumption()
-        self._weights: tuple[str, str] | None = None  # those that began the answer
+        self._weights: tuple[str, ...] = ()  # those that began the answer
         self._usage = Usage(
             prompt_tokens=sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
         )
@@ -64,9 +64,9 @@ class Generation:
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
         model = self._model
-        digest = model.adapter_digest()
+        weights = model.weights()
         jobs = [job for job in self._jobs if not job.decoder.is_finished]
-        requests = self._requests(jobs, digest)
+        requests = self._requests(jobs, weights)
         streams: list[RequestStream] = []
         paid_s = self._usage.machine_seconds
         try:
@@ -97,7 +97,10 @@ class Generation:
         model, resumption = self._model, self._resumption
         if isinstance(error, EngineUnavailable):
             request_id = sent[0].request_id.rpartition("/")[0]
-            await resumption.wait(model, request_id, was_running=any(map(_has_grown, jobs, sent)))
+            was_running = any(map(_has_grown, jobs, sent))
+            self._model = await resumption.next_engine(
+                model, self._weights, request_id, was_running=was_running
+            )
         elif isinstance(error, AdapterGone):
             # Replaced while the request was in flight, before any of its sequences was admitted: retry.
             if model.adapter_digest() == sent[0].adapter:
@@ -106,10 +109,9 @@ class Generation:
             self._refuse()
             raise to_api_error(error) from None
 
-    def _requests(self, jobs: list[SequenceJob], digest: str) -> list[Request]:
+    def _requests(self, jobs: list[SequenceJob], weights: tuple[str, ...]) -> list[Request]:
         """What the engine is to generate, or to go on with. Raises Unavailable if its weights are others."""
-        model, hello = self._model, self._model.client.hello
-        weights = (hello.revision if hello is not None else "", digest)
+        model = self._model
         if weights != self._weights and any(job.received for job in jobs):
             raise Unavailable(
                 f"The weights of {model.name!r} were replaced while it generated this answer. Try again.",
@@ -118,7 +120,7 @@ class Generation:
         self._weights = weights
         return [
             msgspec.structs.replace(
-                job.request, adapter=digest, adapter_name=model.adapter, resume_token_ids=job.received[:]
+                job.request, adapter=weights[1], adapter_name=model.adapter, resume_token_ids=job.received[:]
             )
             for job in jobs
         ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
@@ -19,6 +20,7 @@ class EngineModel:
     client: EngineClient
     name: str  # as callers know it
     adapter: str = ""  # the adapter's name in the engine; "": the base model
+    peers: Collection[EngineClient] = ()  # all engines, of these and other weights
 
     @property
     def is_loaded(self) -> bool:
@@ -46,6 +48,25 @@ class EngineModel:
         if info is None:
             raise self.unavailable()
         return info.digest
+
+    def weights(self) -> tuple[str, ...]:
+        """What must be equal for another engine to go on with a text. Raises NotFound or Unavailable."""
+        hello, digest = self.client.hello, self.adapter_digest()
+        if hello is None:
+            return ("", digest)
+        numbers = (hello.dtype, hello.kv_dtype, hello.device, str(hello.max_model_tokens))
+        return (hello.revision, digest, *numbers)
+
+    def elsewhere(self, weights: tuple[str, ...]) -> EngineModel | None:
+        """The same weights on another engine that is ready; None if there is none."""
+        for client in self.peers:
+            if client is self.client or not client.ready:
+                continue
+            names = [name for name, info in client.adapters.items() if info.digest == weights[1]]
+            other = replace(self, client=client, adapter=names[0] if names else "")
+            if other.weights() == weights:
+                return other
+        return None
 
     @property
     def fingerprint(self) -> str | None:

@@ -70,7 +70,7 @@ class EngineProvider:
     @classmethod
     def of(cls, name: str, service: EngineService) -> EngineProvider:
         """The engine's base model, as `name`."""
-        return cls(service, EngineModel(service.client, name))
+        return cls(service, EngineModel(service.client, name, peers=service.peers))
 
     def with_adapter(self, adapter: str, name: str) -> EngineProvider:
         """The same engine answering with an adapter, as the model `name`."""

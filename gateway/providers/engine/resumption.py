@@ -1,4 +1,4 @@
-"""When a request goes on whose engine has died: once the engine is back, and not often."""
+"""Where a request goes on whose engine has died: on another, or on the next one; and not often."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ class Resumption:
         self._num_while_running = 0
         self._due_s = 0.0
 
-    async def wait(self, model: EngineModel, request_id: str, *, was_running: bool) -> None:
-        """Return once the request may be sent again. Raises ApiError if it may not, or after WAIT_S.
+    async def next_engine(
+        self, model: EngineModel, weights: tuple[str, ...], request_id: str, *, was_running: bool
+    ) -> EngineModel:
+        """Where the request goes on: on another engine, or on the same after its restart.
 
-        `was_running`: the engine had generated something for it since it was sent.
+        `was_running`: the engine had generated something for it since it was sent. Raises ApiError if it may
+        not be sent again, or after WAIT_S.
         """
         self._num_deaths += 1
         self._num_while_running += was_running
@@ -55,10 +58,13 @@ class Resumption:
         if self._num_deaths > MAX_RESUMPTIONS:
             raise model.unavailable()
         self._due_s = asyncio.get_running_loop().time() + WAIT_S
+        if (other := model.elsewhere(weights)) is not None:
+            return other
         try:
             await model.client.wait_ready(WAIT_S)
         except EngineUnavailable:
             raise model.unavailable() from None
+        return model
 
     async def wait_for_room(self, refusal: QueueFull) -> bool:
         """Wait for what an engine that has restarted had no room for; False: the request may not wait."""

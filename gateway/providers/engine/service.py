@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.providers.engine.prompts import PromptEncoder
@@ -24,9 +26,14 @@ class EngineService:
         tool_parser: ToolParser = "auto",
         speculative: Speculative | None = None,
         unknown_fields: UnknownFields | None = None,
+        peers: Collection[EngineClient] = (),
     ) -> None:
-        """`start_wait_s`: how long a request waits for an engine that is starting or restarting."""
+        """`start_wait_s`: how long a request waits for an engine that is starting or restarting.
+
+        `peers`: all engines; one of the same weights goes on with what a dead one has begun.
+        """
         self.client = client
+        self.peers = peers
         self.tokenizer = tokenizer
         self.reasoning = reasoning or Reasoning()
         self.speculative = speculative or Speculative()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,11 +13,13 @@ import msgspec
 import pytest
 
 from backend.lora.info import AdapterInfo
+from backend.server.engine_client import EngineClient
 from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.providers.engine import resumption
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.service import EngineService
 from gateway.settings import Timeouts
 from tests.gateway.conftest import MakeApp
 from tests.gateway.connection import Connection, events
@@ -271,3 +274,43 @@ async def test_an_adapter_is_the_same_or_the_answer_ends(
         found = events((await asyncio.wait_for(asking, 10)).content)
     assert [request.adapter for request in engine.requests] == ["same"] * (2 if digest == "same" else 1)
     assert found[-1] == "[DONE]" if digest == "same" else "replaced" in found[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize("difference", [{}, {"revision": "other"}, {"dtype": "bfloat16"}])
+async def test_another_engine_goes_on_if_its_weights_are_the_same(
+    make_app: MakeApp,
+    engine: ScriptedEngine,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    difference: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(resumption, "WAIT_S", 0.1)
+    mortal = Mortal(engine, tokenizer, [5])
+    spare = ScriptedEngine(tmp_path / "spare.sock", mortal, vocab_size=tokenizer.vocab_size)
+    spare.hello = msgspec.structs.replace(engine.hello, model="spare", max_queue=7, **difference)
+    engine.adapters["a"] = AdapterInfo("a", "digest", "scripted", 8, 1000, "/a")
+    spare.adapters["b"] = AdapterInfo("b", "digest", "scripted", 8, 1000, "/b")
+    await spare.start()
+    clients = [EngineClient(each.path) for each in (engine, spare)]
+    for client in clients:
+        await client.start()
+        await client.wait_ready(10)
+    first = EngineProvider.of("ours", EngineService(clients[0], tokenizer, peers=clients))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(make_app(first.with_adapter("a", "ours"))), base_url="http://gateway"
+    ) as http:
+        asking = asyncio.create_task(http.post(CHAT, json=chat(stream=True)))
+        await mortal.die()
+        *chunks, end = events((await asyncio.wait_for(asking, 10)).content)
+    (begun,) = engine.requests
+    if difference:
+        assert end["error"]["code"] == "model_unavailable" and not spare.requests
+    else:
+        (again,) = spare.requests
+        assert (again.adapter, again.adapter_name) == ("digest", "b") and again.params == begun.params
+        texts = [choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]]
+        assert "".join(texts) == TEXT and end == "[DONE]"
+    for client in clients:
+        await client.close()
+    await spare.die()
