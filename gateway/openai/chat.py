@@ -98,7 +98,8 @@ class ChatShape:
             self._collected.setdefault(delta.index, CollectedChoice()).reasoning_pieces.append(
                 delta.reasoning
             )
-        if self._shows_reasoning or signs_calls(delta.reasoning_signature):
+        signature = delta.reasoning_signature
+        if signature and (self._shows_reasoning or signs_calls(signature)):
             events += self._signed(delta)
         if delta.text or delta.tokens:
             events += b'%s{"content":%s%s},"logprobs":%s,"finish_reason":null}]%s' % (
@@ -120,8 +121,6 @@ class ChatShape:
 
     def _signed(self, delta: Delta) -> bytes:
         """The chunk of a signature, with the reasoning that it is for: clients send both back."""
-        if not delta.reasoning_signature:
-            return b""
         choice = self._collected.setdefault(delta.index, CollectedChoice())
         choice.add(Delta(delta.index, reasoning_signature=delta.reasoning_signature))
         signed = choice.signed_reasoning

@@ -19,7 +19,7 @@ from gateway.web.deadlines import TimeLimits
 from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PersonalDataRules
-from policies.routes import Fallback, Route, RoutingSection, Rule
+from policies.routes import Fallback, Route, RoutingSection, Rule, Shadow
 from policies.tenants import Limits, Tier
 from tests.gateway.pipeline.exchanges import (
     BODIES,
@@ -130,6 +130,19 @@ async def test_a_decision_enters_the_stages_of_an_answer_up_to_the_guardrails() 
     assert decided.entered == whole.entered[2 : 2 + len(names)]
     assert (names[0], names[-1]) == ("ReadRequest", "ScreenRequest")
     assert decided.chosen_model.name == "m" and len(provider.asked) == 1
+
+
+def test_stages_that_the_policies_leave_nothing_to_do_are_left_out() -> None:
+    def names(policies: Policies) -> set[str]:
+        pipeline = Pipeline(KeyRing([]), models(), response_cache(), policies)
+        return {type(stage).__name__ for stage in pipeline.stages}
+
+    none = names(Policies())
+    assert "CallModel" in none and not none & {"Mirror", "Listen", "ScreenAnswer"}
+    rule = Rule(shadow=Shadow(model="m"))
+    assert names(Policies(routing=RoutingSection(rules=[rule]))) - none == {"Mirror", "Listen"}
+    profiles = {"p": GuardrailProfile()}
+    assert names(Policies(guardrails=GuardrailsSection(profiles=profiles))) - none == {"ScreenAnswer"}
 
 
 async def test_what_one_models_guardrails_refuse_another_may_answer() -> None:

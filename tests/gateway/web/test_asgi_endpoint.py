@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from starlette.middleware import Middleware
 from starlette.routing import Router
 from starlette.types import Message
 
@@ -12,6 +15,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
 from gateway.web.asgi_endpoint import RouteBuilder
+from gateway.web.cors import cors_middleware
 from gateway.web.http_call import HttpCall
 from tests.gateway.connection import Connection, events
 
@@ -76,6 +80,32 @@ async def test_a_resource_that_cannot_start_closes_those_that_did() -> None:
 async def test_get_also_takes_head() -> None:
     assert (await Connection(app_with(nothing), "HEAD", "/x").head())[0] == 200
     assert (await Connection(app_with(nothing), "POST", "/x").head())[0] == 405
+
+
+@pytest.mark.parametrize("middleware", [(), cors_middleware(["https://a.example"])])
+async def test_the_first_route_of_a_path_answers(middleware: Sequence[Middleware]) -> None:
+    """Whole paths are found without a search, which must not change what is found."""
+
+    def says(text: str) -> Any:  # noqa: ANN401
+        async def answer(call: HttpCall) -> None:
+            await call.respond(json.dumps([text, call.scope.get("path_params", {})]).encode())
+
+        return answer
+
+    builder = RouteBuilder(Telemetry(OFF, Metrics(())))
+    paths = ("/x/first", "/x/{id:path}", "/x/late", "/y")
+    app = builder.router([builder.route("GET", path, "other", says(path)) for path in paths], (), middleware)
+
+    async def answer_at(path: str) -> list[Any]:
+        connection = Connection(app, "GET", path)
+        assert (await connection.head())[0] == 200
+        found: list[Any] = json.loads(await connection.body())
+        return found
+
+    assert await answer_at("/x/first") == ["/x/first", {}]
+    assert await answer_at("/x/late") == ["/x/{id:path}", {"id": "late"}]
+    assert await answer_at("/y") == ["/y", {}]
+    assert (await Connection(app, "GET", "/y/").head())[0] == 404
 
 
 async def test_an_error_inside_a_stream_is_its_last_event() -> None:
