@@ -109,6 +109,7 @@ class Relayed:
     media_type: str = "application/json"
     finish_reasons: list[str] = field(default_factory=list)  # one per choice that has ended
     response_id: str = ""  # the upstream's
+    response_model: str = ""  # its name of what has answered
 
 
 Answer = Generated | Embedded | Relayed

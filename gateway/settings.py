@@ -54,6 +54,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     otlp_protocol: str = "http/protobuf"  # or "grpc"
     otlp_headers: dict[str, str] = {}
     service_name: str = "penstock"
+    sampler: str = "parentbased_traceidratio"
     sample_ratio: float = 1.0
 
 
@@ -269,14 +270,14 @@ def _telemetry(environment: Mapping[str, str]) -> TelemetrySettings:
         "otlp_protocol": environment.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf",
         "otlp_headers": _otlp_headers(environment.get("OTEL_EXPORTER_OTLP_HEADERS", "")),
         "service_name": environment.get("OTEL_SERVICE_NAME") or "penstock",
+        "sampler": environment.get("OTEL_TRACES_SAMPLER") or "parentbased_traceidratio",
     }
     if values["otlp_endpoint"] and not values["otlp_endpoint"].startswith(("http://", "https://")):
         raise SettingsError(
             f"OTEL_EXPORTER_OTLP_ENDPOINT is {endpoint or values['otlp_endpoint']!r}; "
             "write it as http://HOST:PORT or https://HOST:PORT"
         )
-    ratio = environment.get("OTEL_TRACES_SAMPLER_ARG", "")
-    if ratio:
+    if ratio := environment.get("OTEL_TRACES_SAMPLER_ARG", ""):
         values["sample_ratio"] = _convert("OTEL_TRACES_SAMPLER_ARG", ratio, _ratio)
     return TelemetrySettings(**values)
 

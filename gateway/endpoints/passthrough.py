@@ -13,6 +13,7 @@ from gateway.accounting.ledger import Ledger
 from gateway.auth import KeyRing, Principal
 from gateway.endpoints.passthrough_cost import PassthroughCost
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
+from gateway.providers.upstream.apis import APIS
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
 from gateway.providers.upstream.httpx_transport import HttpxReply
 from gateway.telemetry import spans
@@ -56,7 +57,9 @@ class PassthroughEndpoint:
         forwarder, telemetry = self._forwarder, call.telemetry
         admitted = await self._admission.enter(principal)
         deadlines = Deadlines(forwarder.upstream.total_timeout_s)
-        telemetry.call_started(forwarder.name, forwarder.upstream.api, {})
+        place = spans.place_of(forwarder.upstream.base_url, forwarder.upstream.model or "")
+        spec = APIS.get(api := forwarder.upstream.api)
+        telemetry.call_started(forwarder.name, (spec and spec.span_name) or api, {}, place=place)
         cost = PassthroughCost(self._price, call.scope["method"])
         error: ApiError | None = None
         try:
@@ -77,7 +80,10 @@ class PassthroughEndpoint:
             self._admission.settle(admitted, charged)
             self._ledger.spend(principal.tenant, forwarder.name, charged.usd)
             kind = "" if error is None else type(error).__name__
-            telemetry.call_ended(CallResult(usage, response_model=forwarder.name, error_type=kind))
+            status = 0 if error is None else error.status
+            telemetry.call_ended(
+                CallResult(usage, error_type=kind, error_status=status, cost_usd=charged.usd)
+            )
             error = None  # its traceback refers to this frame
 
     def _authorize(self, call: HttpCall) -> Principal:

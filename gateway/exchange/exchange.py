@@ -151,7 +151,7 @@ class Exchange:
     def start_call(self, model: ServedModel) -> None:
         """From now on time is the model's, not the gateway's, and the model's limits apply."""
         provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
-        self.asked.telemetry.call_started(model.name, provider, self.body, model.metrics_label)
+        self.asked.telemetry.call_started(model.name, provider, self.body, model.metrics_label, model.place)
         limits = model.limits
         if self.asked.priority:  # it may wait for others for as long as the total allows
             limits = msgspec.structs.replace(limits, first_token_s=None, idle_s=None)

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Literal
 
-from gateway.answer import Answer
+from gateway.answer import Answer, Relayed
 from gateway.errors import NotFound
 from gateway.fleet.fleet import AskProvider, Fleet, Patience
 from gateway.providers.base import Provider
@@ -63,6 +63,7 @@ class ServedModel:
     engine: EngineProvider | None = None  # `provider` again, when it is our engine
     fleet: Fleet | None = None  # what calls an upstream, and again where it fails
     upstream_api: str = "openai"  # that an upstream speaks, as OpenTelemetry names its provider
+    place: Mapping[str, str | int] = field(default_factory=dict)  # for spans: see `place_of`
     price: Price | None = None
     capabilities: Capabilities = Capabilities()
     cache: CacheSettings | None = None  # None: a model whose answers cannot be kept
@@ -83,6 +84,12 @@ class ServedModel:
         if self.fleet is None:
             return await ask(self.provider)
         return await self.fleet.ask(ask, Patience(NO_RETRY, lambda: 0.0))
+
+    def answered_as(self, answer: Answer | None) -> str:
+        """What answers, as it names itself; "" where an upstream does not tell."""
+        if self.kind != "upstream":
+            return self.name
+        return answer.response_model if isinstance(answer, Relayed) else ""
 
     def revision(self) -> str | None:
         """Identifies what answers, its weights and its policy; None while the engine is away."""

@@ -35,6 +35,7 @@ class Flight:
         """`key`: of the answer in the cache. `on_landed` is called when no request can join any more."""
         self.key = key
         self.is_hung = False
+        self.traceparent = ""  # of the leader's request
         self._on_landed = on_landed
         self._view: asyncio.Future[_View] = asyncio.get_running_loop().create_future()
 

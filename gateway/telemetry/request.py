@@ -14,7 +14,14 @@ from gateway.answer import Usage
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Meter, Metrics
 from gateway.telemetry.setup import Tracing
-from gateway.telemetry.spans import NO_SPANS, RecordedSpans, RequestSpans
+from gateway.telemetry.spans import (
+    NO_ATTRIBUTES,
+    NO_SPANS,
+    Attributes,
+    RecordedSpans,
+    RequestSpans,
+    place_of,
+)
 
 
 class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -25,6 +32,8 @@ class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     response_id: str = ""
     response_model: str = ""
     error_type: str = ""
+    error_status: int = 0  # that the client gets, or would get
+    cost_usd: float | None = None  # of all calls of the request so far; None: unknown
 
 
 class Telemetry:
@@ -98,16 +107,26 @@ class RequestTelemetry:
         """W3C headers for an upstream; empty when not traced."""
         return self.spans.propagation()
 
+    def link(self, traceparent: str) -> None:
+        """This request depends on another one; "": that is not traced."""
+        if traceparent:
+            self.spans.link(traceparent)
+
     def call_started(
-        self, model: str, provider: str, body: Mapping[str, object], metrics_label: str = ""
+        self,
+        model: str,
+        provider: str,
+        body: Mapping[str, object],
+        metrics_label: str = "",
+        place: Attributes = NO_ATTRIBUTES,
     ) -> None:
         """The model call begins. `model` is the resolved name, `provider` a `spans.PROVIDER_…`.
 
-        `metrics_label`: the model's label in metrics, if that is not its name.
+        `metrics_label`: the model's label in metrics, if that is not its name. `place`: see `place_of`.
         """
         self._call_started_s = time.perf_counter()
         self.meter.call_started(metrics_label or model, self._call_started_s)
-        self.spans.start_call(self._endpoint, model, provider, body)
+        self.spans.start_call(self._endpoint, model, provider, body, place)
 
     def cache_looked_up(self, outcome: str, metrics_label: str) -> None:
         """The cache was asked. `outcome`: one of instruments.CACHE_OUTCOMES."""
@@ -127,6 +146,7 @@ class RequestTelemetry:
 
     def answered_by(self, place: str) -> None:
         """This one of an upstream's targets answers."""
+        self.target = place
         self.spans.annotate({spans.TARGET: place})
 
     def screened(
@@ -155,7 +175,8 @@ class RequestTelemetry:
         """The model call has succeeded or failed."""
         self.meter.call_ended(time.perf_counter(), result.usage, result.error_type)
         if self.spans is not NO_SPANS:
-            self.spans.end_call(self._call_attributes(result), result.error_type)
+            error_type = str(result.error_status) if result.error_status else result.error_type
+            self.spans.end_call(self._call_attributes(result), error_type)
 
     def end(self, status: int, error_type: str = "") -> None:
         """The response is complete or broken off; `status` is 499 when the client disconnected."""
@@ -175,13 +196,29 @@ class RequestTelemetry:
             found[spans.FINISH_REASONS] = list(result.finish_reasons)
         if self._first_chunk_s:
             found[spans.TIME_TO_FIRST_CHUNK] = self._first_chunk_s - self._call_started_s
-        if result.usage is not None:
-            found[spans.INPUT_TOKENS] = result.usage.prompt_tokens
-            found[spans.OUTPUT_TOKENS] = result.usage.completion_tokens
-            found[spans.CACHED_TOKENS] = result.usage.cached_tokens
-            found[spans.REASONING_TOKENS] = result.usage.reasoning_tokens
-            if result.usage.machine_seconds:
-                found[spans.MACHINE_SECONDS] = result.usage.machine_seconds
-            if result.usage.is_estimated:
-                found[spans.USAGE_ESTIMATED] = True
+        if self.target:
+            found |= place_of(self.target)
+        if self.num_attempts:
+            found[spans.ATTEMPT] = self.num_attempts
+        if result.usage is not None and result.usage.prompt_tokens:  # without a prompt nothing is known
+            found |= self._usage_attributes(result.usage)
+            if result.cost_usd is not None:
+                found[spans.COST] = result.cost_usd
         return found
+
+    def _usage_attributes(self, usage: Usage) -> Attributes:
+        """Attributes of the tokens. Parts of them that are 0 may be unknown, and are left out."""
+        took_s = time.perf_counter() - self._call_started_s
+        parts = {
+            spans.CACHED_TOKENS: usage.cached_tokens,
+            spans.REASONING_TOKENS: usage.reasoning_tokens,
+            spans.MACHINE_SECONDS: usage.machine_seconds,
+            spans.TOKENS_PER_SECOND: usage.completion_tokens / took_s,
+            spans.USAGE_ESTIMATED: usage.is_estimated,
+        }
+        known = {name: value for name, value in parts.items() if value}
+        return {
+            spans.INPUT_TOKENS: usage.prompt_tokens,
+            spans.OUTPUT_TOKENS: usage.completion_tokens,
+            **known,
+        }

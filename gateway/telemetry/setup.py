@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.telemetry.errors import TelemetryError
+from gateway.telemetry.spans import SCHEMA_URL
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.sampling import Sampler
     from opentelemetry.trace import Tracer
 
     from gateway.settings import TelemetrySettings
@@ -51,7 +53,7 @@ OFF = Tracing()
 def start_tracing(settings: TelemetrySettings, version: str = "") -> Tracing:
     """Export spans to the OTLP endpoint of `settings`; without one, `OFF`.
 
-    Raises TelemetryError when the protocol is not one of PROTOCOLS.
+    Raises TelemetryError for a protocol or sampler that is unknown.
     """
     if not settings.otlp_endpoint:
         return OFF
@@ -60,16 +62,32 @@ def start_tracing(settings: TelemetrySettings, version: str = "") -> Tracing:
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
     ours = Resource({"service.name": settings.service_name, "service.version": version or "unknown"})
     provider = TracerProvider(
         resource=OTELResourceDetector().detect().merge(ours),
-        sampler=ParentBasedTraceIdRatio(settings.sample_ratio),
+        sampler=_sampler(settings),
         shutdown_on_exit=False,
     )
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Tracing(provider.get_tracer("penstock.gateway", version or None), provider, exporter)
+    tracer = provider.get_tracer("penstock.gateway", version or None, schema_url=SCHEMA_URL)
+    return Tracing(tracer, provider, exporter)
+
+
+def _sampler(settings: TelemetrySettings) -> Sampler:
+    """The sampler of one of SAMPLERS."""
+    from opentelemetry.sdk.trace import sampling
+
+    kind, prefix, root = settings.sampler.rpartition("parentbased_")
+    samplers = {
+        "always_on": sampling.ALWAYS_ON,
+        "always_off": sampling.ALWAYS_OFF,
+        "traceidratio": sampling.TraceIdRatioBased(settings.sample_ratio),
+    }
+    if kind or root not in samplers:
+        known = ", ".join(f"{before}{name}" for before in ("", "parentbased_") for name in samplers)
+        raise TelemetryError(f"OTEL_TRACES_SAMPLER is {settings.sampler!r}; use one of {known}.")
+    return sampling.ParentBased(samplers[root]) if prefix else samplers[root]
 
 
 def _exporter(settings: TelemetrySettings) -> SpanExporter:

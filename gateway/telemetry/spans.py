@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from policies.endpoints import ENDPOINTS
@@ -21,7 +22,7 @@ from policies.endpoints import ENDPOINTS
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-    Attributes = Mapping[str, str | bool | int | float | list[str]]
+Attributes = Mapping[str, str | bool | int | float | list[str]]
 
 HTTP_REQUEST_METHOD: Final = "http.request.method"
 HTTP_ROUTE: Final = "http.route"
@@ -29,6 +30,8 @@ HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 URL_PATH: Final = "url.path"
 URL_SCHEME: Final = "url.scheme"
 ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
 
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -43,6 +46,14 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
+"""The version of the conventions that these names follow."""
+
+MODEL: Final = "penstock.model"
+"""Its name in the policies; `gen_ai.request.model` is what the upstream is asked for."""
+ATTEMPT: Final = "penstock.attempt"
+COST: Final = "penstock.cost_usd"
+TOKENS_PER_SECOND: Final = "penstock.output_tokens_per_second"
 MACHINE_SECONDS: Final = "penstock.machine_seconds"
 USAGE_ESTIMATED: Final = "penstock.usage.estimated"
 REQUEST_ID: Final = "penstock.request.id"
@@ -66,6 +77,8 @@ CHECK: Final = "penstock.guardrail.check"
 OUTCOME: Final = "penstock.guardrail.outcome"
 
 PROVIDER_OURS: Final = "penstock"
+
+NO_ATTRIBUTES: Final[Attributes] = {}
 
 STAGE_AUTHORIZE: Final = "authorize"
 STAGE_CHOOSE_MODEL: Final = "choose model"
@@ -93,6 +106,7 @@ REQUEST_FIELDS: Final[dict[str, tuple[str, type]]] = {
 """Body field → (attribute, type). Only numbers: free text never becomes an attribute."""
 
 MAX_NUMBER: Final = 2**63
+_PORTS = {"http": 80, "https": 443}
 
 KNOWN_METHODS: Final = frozenset(
     {"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
@@ -120,8 +134,21 @@ class RequestSpans:
         """A span around one stage of the pipeline."""
         return _NO_STAGE
 
-    def start_call(self, endpoint: str, model: str, provider: str, body: Mapping[str, object]) -> None:
-        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes."""
+    def link(self, traceparent: str) -> None:
+        """Link the server span with another request's, on whose answer this one depends."""
+
+    def start_call(
+        self,
+        endpoint: str,
+        model: str,
+        provider: str,
+        body: Mapping[str, object],
+        place: Attributes = NO_ATTRIBUTES,
+    ) -> None:
+        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes.
+
+        `place`: what is asked, as an upstream knows it.
+        """
 
     def propagation(self) -> dict[str, str]:
         """W3C headers naming the innermost open span as parent; empty when not traced."""
@@ -168,13 +195,29 @@ class RecordedSpans(RequestSpans):
         """A span around one stage of the pipeline."""
         return StageSpan(self._tracer.start_span(name, set_span_in_context(self._server)))
 
-    def start_call(self, endpoint: str, model: str, provider: str, body: Mapping[str, object]) -> None:
-        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes."""
+    def link(self, traceparent: str) -> None:
+        """Link the server span with another request's, on whose answer this one depends."""
+        context = _W3C.extract({"traceparent": traceparent}, Context())
+        self._server.add_link(get_current_span(context).get_span_context())
+
+    def start_call(
+        self,
+        endpoint: str,
+        model: str,
+        provider: str,
+        body: Mapping[str, object],
+        place: Attributes = NO_ATTRIBUTES,
+    ) -> None:
+        """Open `chat {model}`; the numbers of `body` become gen_ai.request.* attributes.
+
+        `place`: what is asked, as an upstream knows it.
+        """
         operation = OPERATIONS[endpoint]
-        attributes = request_attributes(body)
-        attributes |= {OPERATION: operation, PROVIDER: provider, REQUEST_MODEL: model}
+        attributes: dict[str, str | bool | int | float | list[str]] = {**request_attributes(body)}
+        attributes |= {OPERATION: operation, PROVIDER: provider, REQUEST_MODEL: model, MODEL: model, **place}
+        name = f"{operation} {attributes[REQUEST_MODEL]}"
         self._call = self._tracer.start_span(
-            f"{operation} {model}", set_span_in_context(self._server), SpanKind.CLIENT, attributes
+            name, set_span_in_context(self._server), SpanKind.CLIENT, attributes
         )
 
     def propagation(self) -> dict[str, str]:
@@ -194,8 +237,8 @@ class RecordedSpans(RequestSpans):
         """End the server span; only a 5xx or a broken stream makes it an error."""
         self.end_call({}, error_type)
         self._server.set_attribute(HTTP_RESPONSE_STATUS_CODE, status)
-        # HTTP conventions: a 4xx is not an error of the server span.
-        _close(self._server, "" if 400 <= status < 500 else error_type)
+        # HTTP conventions: a 4xx is not an error of the server span, and a 5xx is its own type.
+        _close(self._server, "" if 400 <= status < 500 else str(status) if status >= 500 else error_type)
 
 
 NO_SPANS: Final = RequestSpans()
@@ -228,6 +271,15 @@ def request_attributes(body: Mapping[str, object]) -> dict[str, str | bool | int
             found[attribute] = kind(value)
     if body.get("stream") is True:
         found[REQUEST_STREAM] = True
+    return found
+
+
+def place_of(url: str, model: str = "") -> dict[str, str | int]:
+    """The attributes of an upstream, for `start_call`. `model`: its own name for what answers."""
+    parts = urlsplit(url.partition(" ")[0])
+    found: dict[str, str | int] = {REQUEST_MODEL: model} if model else {}
+    if parts.hostname:
+        found |= {SERVER_ADDRESS: parts.hostname, SERVER_PORT: parts.port or _PORTS[parts.scheme]}
     return found
 
 

@@ -38,6 +38,7 @@ from gateway.response_cache.sampling import Sampler
 from gateway.response_cache.settings import CacheSettings
 from gateway.screening.guards import Guards
 from gateway.settings import Settings
+from gateway.telemetry.spans import place_of
 from gateway.web.asgi_endpoint import Resource
 from gateway.web.deadlines import TimeLimits
 from gateway.wiring.worker_parts import WorkerParts
@@ -195,6 +196,7 @@ class ModelBuilder:
             state,
             fleet=fleet,
             upstream_api=api.span_name,
+            place=place_of("" if fleet.has_choice else upstream.base_url, upstream.model or name),
         )
 
     def _targets(self, name: str, upstream: UpstreamModel, api: Api) -> list[Target]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def build_parts(
     decisions = (
         _open_log(settings.decision_log, settings.decision_log_max_bytes) if settings.decision_log else None
     )
-    tracing = start_tracing(settings.telemetry)
+    tracing = start_tracing(settings.telemetry, _version())
     batches = BatchService(settings.data_dir, settings.max_body_bytes)
     fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
     fleet.on_out, fleet.on_failure = metrics.upstream_left_out, metrics.upstream_failed
@@ -201,6 +202,13 @@ def build_parts(
         keys=keys,
         receivers=(receipt_series(metrics), *([log_request] if settings.log_format == "json" else [])),
     )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("penstock")
+    except metadata.PackageNotFoundError:  # runs from a folder
+        return ""
 
 
 def _ledger(settings: Settings, metrics: Metrics) -> Ledger:

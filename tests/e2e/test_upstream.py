@@ -74,10 +74,15 @@ def test_the_trace_continues_in_the_upstream(
     trace_id = secrets.token_hex(16)
     headers = {"traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01"}
     http.post("/v1/chat/completions", json={"model": "remote", "messages": ask("x")}, headers=headers)
-    spans = trace_of(collector, trace_id, "chat remote", "POST /v1/chat/completions")
-    call = spans["chat remote"]
+    spans = trace_of(collector, trace_id, "chat far-away", "POST /v1/chat/completions")
+    call = spans["chat far-away"]
     assert upstream.seen[-1].headers["traceparent"] == f"00-{trace_id}-{call.span_id}-01"
-    assert call.attributes["gen_ai.usage.output_tokens"] == 3
+    known = call.attributes
+    assert known["gen_ai.usage.output_tokens"] == 3
+    assert "gen_ai.usage.cache_read.input_tokens" not in known, "it has not said how many"
+    assert (known["gen_ai.provider.name"], known["penstock.model"]) == ("openai", "remote")
+    assert (known["gen_ai.request.model"], known["gen_ai.response.model"]) == ("far-away", "remote")
+    assert known["server.address"] == "127.0.0.1" and f":{known['server.port']}/" in upstream.base_url
 
 
 def test_the_trace_counts_attempts(http: httpx.Client, upstream: Upstream, collector: HttpCollector) -> None:

@@ -35,8 +35,10 @@ class Account(Stage):
                 usage=calls[-1][1] if calls and calls[-1][0].name == exchange.model.name else None,
                 finish_reasons=answer.finish_reasons if answer is not None else (),
                 response_id=answer.response_id if answer is not None else "",
-                response_model=exchange.model.name,
+                response_model=exchange.model.answered_as(answer),
                 error_type="" if exchange.error is None else type(exchange.error).__name__,
+                error_status=0 if exchange.error is None else exchange.error.status,
+                cost_usd=None if exchange.model.price is None else exchange.charged.usd,
             )
         )
 

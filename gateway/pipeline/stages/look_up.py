@@ -163,6 +163,7 @@ class LookUp(Stage):
             flight = self._cache.flights.get(use.question.key)
             if flight is None:
                 use.flight = self._cache.flights.start(use.question)
+                use.flight.traceparent = exchange.asked.telemetry.traceparent
                 return None
             if await self._join(exchange, use, flight, model) or flight.is_hung:
                 return None
@@ -180,6 +181,7 @@ class LookUp(Stage):
         if shared is None:
             exchange.asked.telemetry.call_ended(CallResult())
             return False
+        exchange.asked.telemetry.link(flight.traceparent)
         use.share = share_of(shared)
         use.outcome, use.entry_key = "shared", flight.key
         return True

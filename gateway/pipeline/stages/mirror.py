@@ -74,7 +74,8 @@ class Mirror(Stage):
         answer: Answer | None = None
         error: ApiError | None = None
         provider = model.upstream_api if model.kind == "upstream" else spans.PROVIDER_OURS
-        telemetry.call_started(model.name, provider, exchange.body, model.metrics_label)
+        telemetry.link(exchange.asked.telemetry.traceparent)
+        telemetry.call_started(model.name, provider, exchange.body, model.metrics_label, model.place)
         try:
             async with asyncio.timeout(model.limits.total_s):
                 answer = await exchange.ask(model, telemetry)
@@ -94,8 +95,16 @@ class Mirror(Stage):
             if usage is not None:
                 usd = cost_usd(model.price, usage, is_batch=exchange.asked.is_batch)
                 self._ledger.spend("", model.parent or model.name, usd)
-            telemetry.call_ended(CallResult(usage=usage, response_model=model.name, error_type=error_type))
-            telemetry.end(200 if error is None else error.status, error_type)
+            status = 200 if error is None else error.status
+            telemetry.call_ended(
+                CallResult(
+                    usage=usage,
+                    response_model=model.answered_as(answer),
+                    error_type=error_type,
+                    error_status=0 if error is None else status,
+                )
+            )
+            telemetry.end(status, error_type)
 
     async def _compare(self, exchange: Exchange, model: ServedModel, right: str, sent: str) -> None:
         """Record how far the sent answer agrees with the shadow's."""

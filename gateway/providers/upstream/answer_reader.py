@@ -93,10 +93,17 @@ class _Piece(msgspec.Struct, gc=False):
     results: list[_Item] | None = None  # of ranked documents
 
 
+class _First(_Piece, gc=False):
+    """The first piece of an answer, or all of it: the model of the others is not read."""
+
+    model: Any = None
+
+
 _FLOAT = re.compile(rb"(:\s*[0-9]{1,9})\.0+(?=\s*[,}])")
 """A whole number that is written as a float."""
 _DECODER = msgspec.json.Decoder(_Piece)
 _USAGE_DECODER = msgspec.json.Decoder(_Usage)
+_FIRST_DECODER = msgspec.json.Decoder(_First)
 _MESSAGE_DECODER = msgspec.json.Decoder(_Delta)
 _JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -106,7 +113,7 @@ class AnswerReader:
 
     __slots__ = (
         "_finished", "_has_bad_usage", "_hides_usage", "_model", "_num_choices", "_num_vectors", "_redactor",
-        "_seen", "answer_id", "finish_reasons", "has_content", "tally", "usage",
+        "_seen", "answer_id", "answer_model", "finish_reasons", "has_content", "tally", "usage",
     )  # fmt: skip
 
     def __init__(
@@ -116,7 +123,7 @@ class AnswerReader:
         self.usage = Usage()
         self.tally = Tally(self.usage, request)
         self.finish_reasons: list[str] = []
-        self.answer_id = ""
+        self.answer_id = self.answer_model = ""
         self.has_content = False  # text, reasoning or a call of a tool; a role alone is none
         self._model = model
         self._redactor = redactor
@@ -142,7 +149,7 @@ class AnswerReader:
 
         The usage is there also where a part is missing: the upstream charges for what it has made.
         """
-        piece = self._decode(body)
+        piece = self._decode(body, _FIRST_DECODER)
         self._read(piece)
         if not self.usage.completion_tokens:
             for choice in piece.choices or ():
@@ -158,7 +165,7 @@ class AnswerReader:
 
         Raises ApiError when it is an error or not a part of an answer.
         """
-        piece = self._decode(body)
+        piece = self._decode(body, _DECODER if self._seen else _FIRST_DECODER)
         for choice in piece.choices or ():
             if choice.index >= self._num_choices:
                 raise self._unasked(choice.index)
@@ -169,11 +176,13 @@ class AnswerReader:
         """The stream has ended: estimate the usage that it lacks."""
         self.tally.settle(is_complete=is_complete)
 
-    def _decode(self, body: bytes) -> _Piece:
+    def _decode(
+        self, body: bytes, decoder: msgspec.json.Decoder[_Piece] | msgspec.json.Decoder[_First]
+    ) -> _Piece:
         try:
             if not body.isascii():
                 body.decode()  # what the decoder below skips, it does not check
-            piece = _DECODER.decode(body)
+            piece = decoder.decode(body)
         except _JSON_ERRORS as error:
             raise self.invalid("it is not the JSON that the API specifies") from error
         if piece.error is not None:
@@ -195,6 +204,8 @@ class AnswerReader:
     def _read(self, piece: _Piece) -> None:
         if piece.id and not self.answer_id:
             self.answer_id = self._redactor.clean(piece.id, upstream_errors.MAX_NAME_CHARACTERS)
+        if isinstance(piece, _First) and isinstance(piece.model, str):
+            self.answer_model = self._redactor.clean(piece.model, upstream_errors.MAX_NAME_CHARACTERS)
         for choice in piece.choices or ():
             self._seen.add(choice.index)
             # Some repeat the finish_reason, and Azure sends content filter results after it.
@@ -238,7 +249,7 @@ class AnswerReader:
 
     def relayed(self, body: bytes | AsyncIterator[bytes], media_type: str = "application/json") -> Relayed:
         """The answer to pass on; its usage and finish reasons are filled while a stream is read."""
-        return Relayed(body, self.usage, media_type, self.finish_reasons, self.answer_id)
+        return Relayed(body, self.usage, media_type, self.finish_reasons, self.answer_id, self.answer_model)
 
     def invalid(self, what: str) -> ApiError:
         """The error for an answer that violates the API."""

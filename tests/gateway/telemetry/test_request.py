@@ -78,7 +78,9 @@ def test_with_tracing_on_the_call_carries_usage() -> None:
     call = found["chat pico"]
     seconds = call.pop("gen_ai.response.time_to_first_chunk")
     assert isinstance(seconds, float) and 0 < seconds < 1
+    assert call.pop("penstock.output_tokens_per_second", 0) > 0
     assert call == {
+        "penstock.model": "pico",
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "penstock",
         "gen_ai.request.max_tokens": 5,
@@ -91,3 +93,22 @@ def test_with_tracing_on_the_call_carries_usage() -> None:
         "gen_ai.usage.output_tokens": 2,
         "gen_ai.usage.reasoning.output_tokens": 1,
     }
+
+
+def test_what_an_upstream_has_not_told_is_absent() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), Metrics(["pico"]))
+    for usage in (Usage(), Usage(3, 2)):
+        request = telemetry.begin("chat", "POST", ROUTE, [])
+        request.call_started("pico", "openai", {})
+        request.call_ended(CallResult(usage, error_type="UpstreamFailed", error_status=502, cost_usd=0.5))
+        request.end(502, "UpstreamFailed")
+    nothing, told = (dict(s.attributes or {}) for s in exporter.get_finished_spans() if s.name == "chat pico")
+    assert not [name for name in nothing if "usage" in name or "cost" in name or "tokens" in name]
+    assert {name for name in told if "usage" in name} == {
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+    }
+    assert (told["penstock.cost_usd"], told["error.type"]) == (0.5, "502")

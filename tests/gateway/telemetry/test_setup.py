@@ -85,3 +85,33 @@ def test_sampling_respects_the_caller_and_the_ratio() -> None:
 
 def _names(collector: Collector) -> list[str]:
     return [span.name for span in collector.spans]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "ratio", "kept"),
+    [
+        ("always_on", 0.0, 20),
+        ("always_off", 1.0, 0),
+        ("traceidratio", 0.0, 0),
+        ("parentbased_always_on", 0.0, 20),
+        ("parentbased_always_off", 1.0, 0),
+        ("parentbased_traceidratio", 1.0, 20),
+    ],
+)
+def test_samplers(sampler: str, ratio: float, kept: int) -> None:
+    collector = HttpCollector()
+    tracing = start_tracing(
+        TelemetrySettings(otlp_endpoint=collector.endpoint, sampler=sampler, sample_ratio=ratio)
+    )
+    assert tracing.tracer is not None
+    for _ in range(20):
+        tracing.tracer.start_span("one").end()
+    assert tracing.shutdown()
+    assert len(collector.spans) == kept
+    collector.close()
+
+
+@pytest.mark.parametrize("sampler", ["jaeger_remote", "x_parentbased_always_on", "parentbased_"])
+def test_an_unknown_sampler_is_refused_with_the_known_ones(sampler: str) -> None:
+    with pytest.raises(TelemetryError, match="OTEL_TRACES_SAMPLER is .* use one of always_on, always_off"):
+        start_tracing(TelemetrySettings(otlp_endpoint="http://127.0.0.1:1", sampler=sampler))

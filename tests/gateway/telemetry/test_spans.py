@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,13 +12,19 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
-from opentelemetry.semconv.attributes import error_attributes, http_attributes, url_attributes
+from opentelemetry.semconv.attributes import (
+    error_attributes,
+    http_attributes,
+    server_attributes,
+    url_attributes,
+)
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gateway.telemetry import spans
 from gateway.telemetry.spans import NO_SPANS, RecordedSpans, request_attributes
 
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+CONVENTIONS = (gen_ai_attributes, http_attributes, url_attributes, error_attributes, server_attributes)
 ROUTE = "/v1/chat/completions"
 
 
@@ -44,7 +51,13 @@ def recorder() -> Recorder:
 def test_names_are_those_of_the_conventions() -> None:
     known = {
         value
-        for module in (gen_ai_attributes, http_attributes, url_attributes, error_attributes)
+        for module in (
+            gen_ai_attributes,
+            http_attributes,
+            url_attributes,
+            error_attributes,
+            server_attributes,
+        )
         for value in vars(module).values()
         if isinstance(value, str)
     }
@@ -80,6 +93,7 @@ def test_server_span_is_the_parent_of_stage_and_call(recorder: Recorder) -> None
         "gen_ai.request.stream": True,
         "gen_ai.request.temperature": 0.0,
         "gen_ai.usage.output_tokens": 3,
+        "penstock.model": "pico",
     }
     assert server.attributes is not None
     assert server.attributes["http.response.status_code"] == 200
@@ -168,3 +182,49 @@ def test_the_clients_own_retries_are_recorded(recorder: Recorder, value: bytes, 
     recorder.begin((b"x-stainless-retry-count", value)).end(200, "")
     attributes = recorder.spans["POST /v1/chat/completions"].attributes
     assert attributes is not None and attributes.get(spans.CLIENT_RETRIES) == expected
+
+
+def test_the_page_names_the_convention_and_each_attribute_of_ours() -> None:
+    page = Path(spans.__file__).with_name("README.md").read_text().partition("## Traces")[2]
+    ours = {each for each in vars(spans).values() if isinstance(each, str) and each.startswith("penstock.")}
+    assert set(re.findall(r"`(penstock\.[a-z._]+)`", page)) == ours
+    assert f"conventions {spans.SCHEMA_URL.rpartition('/')[2]}," in page
+
+
+def test_an_upstream_is_named_as_it_names_itself(recorder: Recorder) -> None:
+    request = recorder.begin()
+    request.start_call("chat", "fast", "openai", {}, spans.place_of("https://api.example.com/v1", "gpt-x"))
+    request.end_call({}, "429")
+    request.end(429, "RateLimited")
+    call = recorder.spans["chat gpt-x"]
+    assert call.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-x",
+        "penstock.model": "fast",
+        "server.address": "api.example.com",
+        "server.port": 443,
+        "error.type": "429",
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://h:81/v1 with KEY", ("h", 81)),
+        ("http://[::1]/v1", ("::1", 80)),
+        ("https://u:p@h", ("h", 443)),
+        ("", None),
+    ],
+)
+def test_places(url: str, found: tuple[str, int] | None) -> None:
+    place = spans.place_of(url)
+    assert (found is None and not place) or (place["server.address"], place["server.port"]) == found
+
+
+def test_a_link_leads_to_the_other_request(recorder: Recorder) -> None:
+    request = recorder.begin()
+    request.link(PARENT.decode())
+    request.end(200, "")
+    [link] = recorder.spans["POST /v1/chat/completions"].links
+    assert format(link.context.span_id, "016x") == PARENT.decode().split("-")[2]

@@ -10,6 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.answer import Delta, Generated, Usage
 from gateway.auth import KeyRing
@@ -26,7 +29,7 @@ from gateway.routing.decision_log import DecisionLog, LogFile
 from gateway.routing.shadows import MAX_CONCURRENT
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
-from gateway.telemetry.setup import OFF
+from gateway.telemetry.setup import OFF, Tracing
 from gateway.web.deadlines import TimeLimits
 from policies.document import EngineModel, ModelEntry, Policies
 from policies.routes import Route, RoutingSection, Rule, Shadow
@@ -73,6 +76,23 @@ async def test_a_copy_is_answered_and_measured(endpoint: Endpoint) -> None:
     assert exchange.answer is None and exchange.model is not None and exchange.model.name == "m"
     tokens = 'penstock_tokens_total{endpoint="shadow",kind="input",model="other"} 7.0'
     assert tokens in setup.metrics.render().decode()
+
+
+async def test_its_span_has_a_link_to_the_request() -> None:
+    exporter, setup = InMemorySpanExporter(), Setup(Shadow(model="other", share=1.0))
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry = Telemetry(Tracing(provider.get_tracer("test"), provider), setup.metrics)
+    setup.mirror._telemetry = telemetry
+    exchange = exchange_of("completions")
+    asked = telemetry.begin("completions", "POST", "/v1/completions", [])
+    exchange.asked = msgspec.structs.replace(exchange.asked, telemetry=asked)
+    await ReadRequest().enter(exchange)
+    await setup.choose.enter(exchange)
+    await setup.mirror.enter(exchange)
+    await until(lambda: setup.counted("2xx"))
+    [shadow] = [span for span in exporter.get_finished_spans() if span.name == "POST"]
+    assert format(shadow.links[0].context.span_id, "016x") == asked.traceparent.split("-")[2]
 
 
 async def test_its_failure_is_only_counted() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.answer import Usage
+from gateway.answer import Relayed, Usage
 from gateway.errors import ApiError
 from gateway.fleet.retries import cause_of
 from gateway.providers.base import ModelCall
@@ -379,3 +379,21 @@ async def test_compressed_flood_does_not_stop_the_loop(unit: bytes) -> None:
             await asyncio.wait_for(collect(answer), 20)
     assert cause_of(caught.value) is None
     assert beat.longest_turn_s < 0.5
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [('"gpt-x"', "gpt-x"), ("5", ""), ("null", ""), ('{"a": 1}', ""), (f'"{KEY}"', None)],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_model_that_answers_is_known(written: str, known: str | None, stream: bool) -> None:
+    kind = "delta" if stream else "message"
+    choice = f'{{"index": 0, "finish_reason": "stop", "{kind}": {{"content": "x"}}}}'
+    body = f'{{"model": {written}, "choices": [{choice}]}}'.encode()
+    async with serving(streaming(event(body), DONE) if stream else always(response(body))) as server:
+        answer = await provider(server).chat(call(stream=stream))
+        assert isinstance(answer, Relayed)
+        if stream:
+            await collect(answer)
+        assert KEY not in answer.response_model
+        assert known is None or answer.response_model == known
