@@ -324,3 +324,42 @@ async def test_machine_seconds_of_an_engine_that_died_stay(engine: ScriptedEngin
     assert [delta async for delta in answer.deltas]
     assert answer.usage.machine_seconds == 5.0
     await client.close()
+
+
+class Dying:
+    """Lets an engine say `num_outputs` times something, and waits to be killed; what is resumed ends well."""
+
+    def __init__(self, live: Live, num_outputs: int) -> None:
+        self._live = live
+        self._num_left = num_outputs
+        self.may_die = asyncio.Event()
+
+    async def __call__(self, request: Request) -> AsyncIterator[StepOutput]:
+        async for output in self._live(request):
+            if not self.may_die.is_set() and not self._num_left:
+                self.may_die.set()
+                await asyncio.get_running_loop().create_future()
+            self._num_left -= 1
+            yield output
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("kind", ["free", "stop", "plain tools", *CONSTRAINED])
+async def test_killed_after_any_output_the_answer_is_the_same(
+    http: httpx.AsyncClient, live: Live, engine: ScriptedEngine, pico: Pico, kind: str, is_streamed: bool
+) -> None:
+    bodies = {"free": ENDLESS, "stop": {"stop": [" ap"]}, "plain tools": {"tools": TOOLS}} | CONSTRAINED
+    body = bodies[kind]
+    whole = await answer(http, is_streamed=is_streamed, **body)
+    records = whole.pop("logprobs")
+    for cut in range(0, len(live.steps), 1 if is_streamed else 7):
+        dying = engine.script = Dying(live, cut)
+        asking = asyncio.create_task(answer(http, is_streamed=is_streamed, **body))
+        async with asyncio.timeout(20):
+            await dying.may_die.wait()
+            await engine.die()
+            await engine.start()
+            again = await asking
+        assert again.pop("logprobs") == pytest.approx(records, abs=1e-4)
+        assert again == whole, f"cut after {cut} outputs"
+        engine.script = live
