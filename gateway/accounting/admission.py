@@ -189,9 +189,9 @@ def _lines(scope: str, limits: Limits, soft: Limits = _NONE) -> Iterator[Line]:
 
 def _others(rules: Tenant, principal: Principal, user: str) -> Iterator[Line]:
     """Lines of the key and of the end user."""
-    if principal.key_id:
+    if principal.key_id and rules.limits_per_key != _NONE:
         yield from _lines(f"key:{principal.tenant}:{principal.key_id}", rules.limits_per_key)
-    if user:
+    if user and rules.limits_per_user != _NONE:
         yield from _lines(f"user:{principal.tenant}:{user[:16]}", rules.limits_per_user)
 
 

@@ -93,7 +93,8 @@ class NamedSeries:
             at = self._block(kind, self._names.number(kind, name))
             counters[at + status] += 1
             for index, amount in enumerate(amounts, at + len(STATUSES)):
-                counters[index] += amount
+                if amount:
+                    counters[index] += amount
 
     def collect(self, totals: Sequence[float]) -> Iterator[Metric]:
         """All series, of the counters' sums over the workers."""

@@ -157,8 +157,9 @@ class AnswerReader:
         self.tally.settle(is_complete=bool(piece.choices or piece.data or piece.results))
         self._check_count("choices", len(piece.choices or ()), self._num_choices)
         self._check_count("vectors", len(piece.data or ()), self._num_vectors)
-        if unasked := [each.index for each in piece.choices or () if each.index >= self._num_choices]:
-            raise self._unasked(unasked[0])
+        for choice in piece.choices or ():
+            if choice.index >= self._num_choices:
+                raise self._unasked(choice.index)
 
     def take(self, body: bytes) -> bool:
         """Read one chunk; False for that of the usage, where the client has not asked for it.
