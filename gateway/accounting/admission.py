@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import msgspec
@@ -63,12 +64,14 @@ class Admission:
         *,
         user: str = "",
         is_admitted: bool = False,
+        span: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> Admitted:
         """Count a request as running, once for each of its answers.
 
         `user`: a digest of the end user that it names. `is_admitted`: it has been counted before, all but its
-        cost. Raises RateLimited, Forbidden for a model that is not the tenant's, InvalidRequest for more
-        answers than may ever run, and Unavailable where nothing is admitted that cannot be counted.
+        cost. `span` is entered while limits are asked. Raises RateLimited, Forbidden for a model that is not
+        the tenant's, InvalidRequest for more answers than may ever run, and Unavailable where nothing is
+        admitted that cannot be counted.
         """
         tenant = principal.tenant
         rules = self._rules_of(tenant)
@@ -87,7 +90,8 @@ class Admission:
             return Admitted(costs)
         asked = [_asking(line, num_answers) for line in lines]
         _check_answers(asked, num_answers)
-        verdict = await self._reserve(asked)
+        with span("admit"):
+            verdict = await self._reserve(asked)
         held = _held(asked, verdict)
         marks = _soft_marks(asked, verdict.states)
         near = max(map(_share, asked, verdict.states))
@@ -145,6 +149,7 @@ class Admission:
 
     def _refusal(self, asked: Sequence[Line], verdict: Verdict) -> RateLimited:
         line = asked[verdict.refused]
+        self._ledger.on_refusal(line.scope.split(":")[1], line.field)
         code = "budget_exceeded" if line.kind == "usd" else "rate_limit_exceeded"
         if line.is_bounded and line.limit is not None and line.asked > line.limit:
             cost = f"{line.asked / PER_UNIT.get(line.kind, 1):.6g} {_NAMES.get(line.kind, line.kind)}"

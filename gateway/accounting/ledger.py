@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gateway.accounting.accounts import Accounts, MemoryAccounts
 from gateway.accounting.counters import DAY_S, KEPT_WINDOWS, MINUTE_S, Counters
@@ -17,6 +17,7 @@ class Ledger:
         """`accounts` of limits; None: this worker is alone."""
         self.counters = counters or Counters()
         self.accounts = accounts or MemoryAccounts(self.counters)
+        self.on_refusal: Callable[[str, str], None] = lambda tenant, limit: None
 
     def spend(self, tenant: str, model: str, usd: float) -> None:
         """A call of a model for a tenant has cost this much; "" for none, as a shadow request's."""

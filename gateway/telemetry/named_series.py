@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from gateway.telemetry.instruments import NO_MODEL, STATUSES, TOKEN_KINDS
+from policies.tenants import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,9 @@ TOTALS: Final = (
     ("cost_usd", "What requests cost."),
 )
 AMOUNTS: Final = len(TOKEN_KINDS) + len(TOTALS)
-BLOCK_SIZE: Final = len(STATUSES) + AMOUNTS
+LIMITS: Final = Limits.__struct_fields__
+_LIMITS_AT: Final = len(STATUSES) + AMOUNTS
+BLOCK_SIZE: Final = _LIMITS_AT + len(LIMITS)
 SIZE: Final = len(KINDS) * (MAX_NAMES + 1) * BLOCK_SIZE
 
 
@@ -96,6 +99,11 @@ class NamedSeries:
                 if amount:
                     counters[index] += amount
 
+    def refused(self, tenant: str, limit: str) -> None:
+        """Count a request beyond a limit. `limit`: one of LIMITS."""
+        at = self._block("tenant", self._names.number("tenant", tenant))
+        self._counters[at + _LIMITS_AT + LIMITS.index(limit)] += 1
+
     def collect(self, totals: Sequence[float]) -> Iterator[Metric]:
         """All series, of the counters' sums over the workers."""
         self._names.read()
@@ -111,6 +119,9 @@ class NamedSeries:
             )
             for at, (name, help_) in enumerate(TOTALS, tokens_at + len(TOKEN_KINDS)):
                 yield _labelled(f"penstock_{kind}_{name}", help_, (kind,), ("",), blocks, at)
+            if kind == "tenant":
+                help_, labels = "Requests beyond a limit.", ("tenant", "limit")
+                yield _labelled("penstock_tenant_refusals", help_, labels, LIMITS, blocks, _LIMITS_AT)
 
     def _blocks(self, kind: str, names: dict[str, int]) -> Iterator[tuple[str, int]]:
         yield from ((name, self._block(kind, number)) for name, number in names.items())

@@ -81,6 +81,8 @@ PROVIDER_OURS: Final = "penstock"
 NO_ATTRIBUTES: Final[Attributes] = {}
 
 STAGE_AUTHORIZE: Final = "authorize"
+STAGE_ADMIT: Final = "admit"
+STAGE_RESERVE: Final = "reserve"
 STAGE_CHOOSE_MODEL: Final = "choose model"
 STAGE_LOOK_UP: Final = "look up"
 STAGE_SCREEN: Final = "screen"

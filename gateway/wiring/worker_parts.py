@@ -178,6 +178,7 @@ def build_parts(
     fleet = FleetMemory(None if settings.fleet_fd is None else Board(settings.fleet_fd))
     fleet.on_out, fleet.on_failure = metrics.upstream_left_out, metrics.upstream_failed
     routing = RoutingMemory(ledger=_ledger(settings, metrics))
+    routing.ledger.on_refusal = metrics.series.refused
     keys = (
         KeysWatch(
             settings.keys_file,

@@ -153,7 +153,9 @@ def test_one_line_tells_what_a_request_came_to(recorded: Server, stream: bool) -
     assert len(line["trace_id"]) == 32 and line["cache"] == "miss"
 
 
-def test_fallbacks_and_refusals_have_a_line(recorded: Server, keys: dict[str, str]) -> None:
+def test_fallbacks_and_refusals_have_a_line(
+    recorded: Server, keys: dict[str, str], spans: HttpCollector
+) -> None:
     fallen = ask(recorded, chat("fall back", model="either"))
     line = line_about(recorded, fallen.headers["x-request-id"])
     assert (line["model"], line["failed_models"], line["status"]) == ("remote", ["broken"], 200)
@@ -162,6 +164,12 @@ def test_fallbacks_and_refusals_have_a_line(recorded: Server, keys: dict[str, st
     refused = next(each for each in answers if each.status_code == 429)
     line = line_about(recorded, refused.headers["x-request-id"])
     assert (line["status"], line["error_type"], line["cost_usd"]) == (429, "RateLimited", 0)
+    limit = {"tenant": "small", "limit": "requests_per_minute"}
+    assert recorded.metric("penstock_tenant_refusals_total", **limit) == 1
+    trace = line["trace_id"]
+    found = spans.wait_for(lambda all: any(each.trace_id == trace for each in all))
+    admit = next(each for each in found if each.trace_id == trace and each.name == "admit")
+    assert admit.attributes["error.type"] == "RateLimited"
     cut = ask(recorded, chat("cut", stream=True))
     line = line_about(recorded, cut.headers["x-request-id"])
     assert line["status"] == 502 and line["error_type"]

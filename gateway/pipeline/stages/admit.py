@@ -25,6 +25,7 @@ class Admit(Stage):
             num_choices(request),
             user=user_hash(exchange),
             is_admitted=caller is not None and caller.is_admitted,
+            span=exchange.asked.telemetry.stage,
         )
         if exchange.admitted.headers:
             exchange.response_headers |= exchange.admitted.headers

@@ -17,6 +17,7 @@ from gateway.requests.token_estimate import estimate_input
 from gateway.requests.types import ChatRequest, CompletionRequest
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.other_models import OtherModels, fallback_of
+from gateway.telemetry.spans import STAGE_RESERVE
 from policies.choose import BestOf
 
 LONG_ANSWER = 4
@@ -44,9 +45,10 @@ class Reserve(Stage):
         tenant = exchange.principal.tenant
         if exchange.answer is None and self._admission.limits_cost(tenant):
             model, highest = exchange.chosen_model.name, self._highest(exchange)
-            exchange.admitted = await self._admission.reserve(
-                exchange.admitted, tenant, model, highest, is_bounded=_is_bounded(exchange)
-            )
+            with exchange.asked.telemetry.stage(STAGE_RESERVE):
+                exchange.admitted = await self._admission.reserve(
+                    exchange.admitted, tenant, model, highest, is_bounded=_is_bounded(exchange)
+                )
 
     def _highest(self, exchange: Exchange) -> Cost:
         """The sum over all models that answer together or in turn; of those that replace one, the dearest."""

@@ -102,3 +102,14 @@ def test_a_name_that_cannot_be_shared_is_other(monkeypatch: pytest.MonkeyPatch, 
         broken.setattr(f"os.{fails}", no_space)
         assert (shared("a"), shared("b")) == (0, MAX_NAMES)
     assert shared("b") == 1
+
+
+def test_refusals_have_the_name_of_the_limit() -> None:
+    metrics = Metrics(["m"])
+    count(metrics)
+    for limit in ("usd_per_day", "concurrent_requests", "usd_per_day"):
+        metrics.series.refused("team", limit)
+    found = partial(sample, metrics, "penstock_tenant_refusals_total", tenant="team")
+    assert (found(limit="usd_per_day"), found(limit="concurrent_requests")) == (2, 1)
+    assert sample(metrics, "penstock_tenant_cost_usd_total", tenant="team") == 1
+    assert sample(metrics, "penstock_route_cost_usd_total", route="auto") == 1
