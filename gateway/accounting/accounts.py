@@ -33,6 +33,10 @@ class Accounts(Protocol):
         """Give back what was set aside, and count what was used; without waiting."""
         ...
 
+    def start(self) -> None:
+        """Begin to share, inside the event loop."""
+        ...
+
     async def close(self) -> None:
         """Tell what has not been told."""
         ...
@@ -80,6 +84,9 @@ class MemoryAccounts:
             self.held[line.name] -= amount
             if self.held[line.name] <= 0:
                 del self.held[line.name]
+
+    def start(self) -> None:
+        """Do nothing."""
 
     async def close(self) -> None:
         """Do nothing: the counters are closed by their owner."""

@@ -73,8 +73,11 @@ class HoldStore(Protocol):
         """Give back and count what has ended, then reserve, each group whole. Raises ApiError."""
         ...
 
-    async def register(self, owner: str, held: Mapping[str, int]) -> None:
-        """Renew the lease, and say exactly what is held of each name. Raises ApiError."""
+    async def register(self, owner: str, held: Mapping[str, int]) -> int:
+        """Renew the lease, and say exactly what is held of each name; returns the number of owners.
+
+        Raises ApiError.
+        """
         ...
 
     async def leave(self, owner: str) -> None:
@@ -94,10 +97,10 @@ class DatabaseHolds:
         """In one transaction."""
         return await self._database.write(lambda connection: _run(connection, owner, reserving, ended))
 
-    async def register(self, owner: str, held: Mapping[str, int]) -> None:
+    async def register(self, owner: str, held: Mapping[str, int]) -> int:
         """In one transaction."""
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> int:
             now_s = time.time()
             connection.execute(
                 "INSERT INTO leases (owner, until_s) VALUES (?, ?) "
@@ -109,8 +112,9 @@ class DatabaseHolds:
             connection.execute(gone, (owner,))
             for name, amount in held.items():
                 _hold(connection, owner, name, amount)
+            return int(connection.execute("SELECT COUNT(*) FROM leases").fetchone()[0])
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def leave(self, owner: str) -> None:
         """In one transaction."""
@@ -292,6 +296,7 @@ for name, amount in pairs(cjson.decode(ARGV[4])) do
     redis.call('HDEL', prefix .. 'held:' .. name, owner)
   end
 end
+return redis.call('ZCARD', leases)
 """
 )
 
@@ -328,10 +333,10 @@ class RedisHolds:
             sums={key.decode(): float(value) for key, value in zip(sums[::2], sums[1::2], strict=True)},
         )
 
-    async def register(self, owner: str, held: Mapping[str, int]) -> None:
+    async def register(self, owner: str, held: Mapping[str, int]) -> int:
         """In one script."""
         try:
-            await self._register(args=[self._prefix, owner, LEASE_S, _json(held)])
+            return int(await self._register(args=[self._prefix, owner, LEASE_S, _json(held)]))
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis fails: {why(error)}") from None
 

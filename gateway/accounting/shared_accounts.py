@@ -26,17 +26,18 @@ logger = logging.getLogger(__name__)
 
 RENEW_S = LEASE_S / 4
 FIRST_PROBE_S, LAST_PROBE_S = 0.25, 2.0
+PROBE_TIMEOUT_S = 1.0
+"""No request waits for a probe, but the next batch does where the store has just become slow."""
 MAX_BATCH = 64
 """Requests that reserve, and those that end, in one operation: a longer one would hold others up."""
 MAX_SEEN = 100_000
-IDLE_S = 60.0
-"""Without any use for this long, the lease is left to end."""
 
 
 @dataclass(slots=True)
 class Seen:
     """What the store has said of a line last, and what has been done since."""
 
+    line: Line
     key: str  # of the window
     used: int = 0
     held: int = 0
@@ -76,11 +77,9 @@ class SharedAccounts:
         self._working: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
-        self._num_uses = 0
 
     async def reserve(self, lines: Sequence[Line]) -> Verdict:
         """Count and set aside. Raises Unavailable where the policies refuse what cannot be counted."""
-        self._num_uses += 1
         if self.fault:
             return self._alone(lines)
         asked = _Asked(lines, asyncio.get_running_loop().create_future())
@@ -105,11 +104,15 @@ class SharedAccounts:
         with contextlib.suppress(ApiError):
             await self._store.leave(self.owner)
 
+    def start(self) -> None:
+        """Take a lease, so that the others know of this worker before its first request."""
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew())
+
     def _wake(self) -> None:
         if self._working is None:
             self._working = asyncio.create_task(self._work())
-        if self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew())
+        self.start()
 
     async def _work(self) -> None:
         """Until nothing waits."""
@@ -123,15 +126,19 @@ class SharedAccounts:
     async def _batch(self) -> None:
         asked, self._asked = self._asked[:MAX_BATCH], self._asked[MAX_BATCH:]
         ended, self._ended = self._ended[:MAX_BATCH], self._ended[MAX_BATCH:]
+        if self.fault:  # since they began to wait
+            self._run_alone(asked, ended)
+            return
         try:
-            answer = await self._bounded(self._run(asked, ended))
+            answer = await self._bounded(self._run(asked, ended), self._store.timeout_s)
         except ApiError as error:
             self._changed |= {line.name for each in asked for line in each.lines}
             self._fail(error)
-            self._settle_alone(ended)
-            for each in asked:
-                self._answer_alone(each)
+            self._run_alone(asked, ended)
             return
+        self._learn(asked, ended, answer)
+
+    def _learn(self, asked: Sequence[_Asked], ended: Sequence[Settled], answer: Answer) -> None:
         self._num_owners = answer.num_owners
         for key, total in answer.sums.items():
             self._counters.know(key, total)
@@ -163,7 +170,8 @@ class SharedAccounts:
             key, own = used_keys(self._counters, line)[0], self._own.held[line.name]
             if len(self._seen) > MAX_SEEN:
                 self._seen.clear()
-            self._seen[line.name] = Seen(key, state.used + at_once, state.held + held, own)
+            self._seen.pop(line.name, None)  # the latest come last
+            self._seen[line.name] = Seen(line, key, state.used + at_once, state.held + held, own)
         if asked.answer.cancelled():  # its client has left
             self.settle(given)
         else:
@@ -180,14 +188,14 @@ class SharedAccounts:
     async def _register(self) -> None:
         await self._counters.sync()
         held = {name: 0 for name in self._changed} | dict(self._own.held)
-        await self._store.register(self.owner, held)
+        self._num_owners = await self._store.register(self.owner, held)
         self._changed.clear()
         self._is_known = True
 
-    async def _bounded(self, work: Coroutine[None, None, Answer]) -> Answer:
-        """The answer within the time that a request may wait for it. Raises Unavailable."""
+    async def _bounded(self, work: Coroutine[None, None, Answer], timeout_s: float) -> Answer:
+        """The answer within this time. Raises Unavailable."""
         task = asyncio.create_task(work)
-        await asyncio.wait([task], timeout=self._store.timeout_s)
+        await asyncio.wait([task], timeout=timeout_s)
         for _ in range(5):  # a busy loop may have been late, not the store
             if task.done():
                 return task.result()
@@ -207,30 +215,37 @@ class SharedAccounts:
     async def _renew(self) -> None:
         restarted = partial(self._on_fault, "restarted")
         await keep_running("the lease of limits", self._keep_lease, logger, restarted)
-        self._renewing = None
 
     async def _keep_lease(self) -> None:
-        """Renew the lease while there is use for it; while the store is away, ask whether it is back."""
-        idle_s, probe_s = 0.0, FIRST_PROBE_S
-        while idle_s < IDLE_S or self._own.held or self.fault:
-            num_uses, pause_s = self._num_uses, probe_s if self.fault else RENEW_S
-            await asyncio.sleep(pause_s)
-            idle_s = 0.0 if self._num_uses != num_uses else idle_s + pause_s
+        """Renew the lease; while the store is away, ask whether it is back."""
+        probe_s = FIRST_PROBE_S
+        while True:
             try:
                 async with self._turn:
-                    await self._bounded(self._register_only())
+                    await self._refresh()
             except ApiError as error:
                 if not self.fault:
                     self._fail(error)
                 probe_s = min(2 * probe_s, LAST_PROBE_S)
-                continue
-            if self.fault:
-                logger.info("limits are shared again")
-            self.fault, probe_s = "", FIRST_PROBE_S
+            else:
+                if self.fault:
+                    logger.info("limits are shared again")
+                self.fault, probe_s = "", FIRST_PROBE_S
+            await asyncio.sleep(probe_s if self.fault else RENEW_S)
 
-    async def _register_only(self) -> Answer:
-        await self._register()
-        return Answer(has_lease=True)
+    async def _refresh(self) -> None:
+        """Renew the lease, and learn what others have used and set aside since. Raises Unavailable."""
+        nobody_waits = bool(self.fault) or not self._is_known
+        self._is_known = False
+        lines = [each.line._replace(asked=0, limit=None) for each in [*self._seen.values()][-MAX_BATCH:]]
+        asked = [_Asked(lines, asyncio.get_running_loop().create_future())]
+        timeout_s = PROBE_TIMEOUT_S if nobody_waits else self._store.timeout_s
+        self._learn(asked, [], await self._bounded(self._run(asked, []), timeout_s))
+
+    def _run_alone(self, asked: Sequence[_Asked], ended: Sequence[Settled]) -> None:
+        self._settle_alone(ended)
+        for each in asked:
+            self._answer_alone(each)
 
     def _answer_alone(self, asked: _Asked) -> None:
         if asked.answer.cancelled():
@@ -266,11 +281,13 @@ class SharedAccounts:
             return known
         seen = self._seen.get(line.name)
         if seen is None or seen.key != key:
-            seen = Seen(key)
+            seen = Seen(line, key)
         if self._on_failure == "local":
             share = max(0, limit - seen.used)
         else:
             share = max(0, limit - seen.used - seen.held) // self._num_owners + seen.own
+            if not key:  # what runs elsewhere may not have been heard of
+                share = min(share, max(seen.own, limit // self._num_owners))
         self._shares[key or line.name] = share
         return share
 

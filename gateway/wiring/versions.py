@@ -44,6 +44,7 @@ class Versions:
         self._parts = build_parts(
             first.settings, first.metric_models, statuses=pipes.statuses, worker=worker, policies=self
         )
+        self._parts.routing.ledger.accounts.start()
         self._opened: dict[int, tuple[Version, Mapping[str, EngineClient]]] = {}
         built = self._build(first)
         self._parts.metrics.set_engines(built.engines)

@@ -97,7 +97,8 @@ class WorkerParts:
     keys: KeysWatch | None = None  # None: there is no keys file
 
     async def start(self) -> None:
-        """Do nothing: each part starts when it is used."""
+        """Share limits from now on; each other part starts when it is used."""
+        self.routing.ledger.accounts.start()
 
     async def close(self) -> None:
         """Close the stores, and export the remaining spans, with a timeout."""
