@@ -29,6 +29,7 @@ from policies.routes import Action, Route, RoutingSection
 from policies.signals import SignalsSection
 from policies.tenants import AdminSection, ReplicasSection, Tenant, TenantName, Tier, TierName
 from policies.upstream import UpstreamModel
+from policies.usage import UsageSection
 
 """A path, resolved by the loader against the policy file's folder; `builtin:NAME` stays unchanged."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
@@ -347,6 +348,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cors: CorsSection = CorsSection()
     batches: BatchesSection = BatchesSection()
     passthrough: dict[PassthroughPath, PassthroughRule] = {}
+    usage: UsageSection = UsageSection()
 
 
 class Policies(Document, frozen=True, kw_only=True):

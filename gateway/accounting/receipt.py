@@ -40,8 +40,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input_tokens: int
     output_tokens: int
     cached_tokens: int  # of `input_tokens`
+    cache_write_tokens: int  # of `input_tokens`
     reasoning_tokens: int  # of `output_tokens`
     is_estimated: bool  # some of the tokens
+    machine_seconds: float  # of our engines
     cost_usd: float
     cache: str  # a `gateway.response_cache.use.Outcome`; "" without a cache
     guardrails: str  # verdicts, as `Verdicts` writes them

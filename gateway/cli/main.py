@@ -22,6 +22,7 @@ from gateway.cli.commands import (
     router,
     schema,
     serve,
+    usage,
 )
 from gateway.cli.late_parser import LateParser
 from gateway.cli.policy_folder import take_folder
@@ -30,7 +31,7 @@ from gateway.cli.version import add_version
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 COMMANDS = (
     init, serve, check, explain, replay, policy, chat, models, adapters, cache, guardrails, eval, router,
-    batch, keys, schema,
+    batch, keys, usage, schema,
 )  # fmt: skip
 """In the order of `penstock --help`."""
 

@@ -74,6 +74,9 @@ FAULTS: Final = (
     ("limits", "unavailable"),
     ("limits", "restarted"),
     ("keys", "unreadable"),
+    ("usage", "unavailable"),
+    ("usage", "dropped"),
+    ("usage", "restarted"),
 )
 """Part and fault of what goes wrong beside the requests: values that could not be read, work begun again."""
 

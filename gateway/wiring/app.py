@@ -14,6 +14,7 @@ from gateway.admin.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpo
 from gateway.admin.feedback import DecisionFeedbackEndpoint
 from gateway.admin.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
 from gateway.admin.policies import PoliciesEndpoint
+from gateway.admin.usage import UsageEndpoint
 from gateway.auth import KeyRing, key_ring
 from gateway.endpoints.spec import EndpointParts
 from gateway.exchange.model_table import ModelTable
@@ -61,7 +62,7 @@ def build_app(
     version = build_version(settings, policies, parts, providers, resources)
     parts.metrics.set_engines(version.engines)
     parts.use_app(version.router)
-    parts.batches.runner.use(policies.batches)
+    parts.use_policies(policies)
     return version.router
 
 
@@ -144,6 +145,7 @@ def _other_routes(
     health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
     feedback = DecisionFeedbackEndpoint(keys, policies, parts.routing.ledger, parts.decisions, max_bytes)
     versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
+    usage = UsageEndpoint(keys, policies.admin, parts.usage)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, shared.total_timeout_s)
     adapters = AdaptersEndpoint(keys, loader, max_bytes)
@@ -153,6 +155,7 @@ def _other_routes(
         endpoints.methods("/admin/policies", "other", {"GET": versions.show, "POST": versions.reload}),
         endpoints.route("POST", "/admin/policies/rollback", "other", versions.rollback),
         endpoints.route("POST", "/v1/feedback", "other", feedback.judge),
+        endpoints.route("GET", "/v1/usage", "other", usage.show),
         endpoints.route("GET", "/v1/models", "models", listing.list),
         endpoints.route("GET", "/v1/models/{id:path}", "models", listing.show),
         endpoints.route("POST", "/tokenize", "tokenize", text.tokenize),

@@ -48,7 +48,7 @@ class Versions:
         self._opened: dict[int, tuple[Version, Mapping[str, EngineClient]]] = {}
         built = self._build(first)
         self._parts.metrics.set_engines(built.engines)
-        self._parts.batches.runner.use(first.policies.batches)
+        self._parts.use_policies(first.policies)
         self.app = VersionedApp(first.serial, built.router, self._parts.background_work)
         self._parts.use_app(self.app)
         self._error = ""
@@ -132,7 +132,7 @@ class Versions:
             version, engines = opened
             self.app.switch(message.serial)
             self._parts.metrics.set_engines(engines)
-            self._parts.batches.runner.use(version.policies.batches)
+            self._parts.use_policies(version.policies)
         self.report()
 
     def _build(self, version: Version) -> BuiltVersion:

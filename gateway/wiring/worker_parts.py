@@ -24,6 +24,8 @@ from gateway.accounting.request_log import log_request
 from gateway.accounting.shared_accounts import SharedAccounts
 from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
+from gateway.accounting.usage_rows import SCHEMA as USAGE_SCHEMA
+from gateway.accounting.usage_rows import UsageRows
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
 from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
@@ -44,6 +46,7 @@ from gateway.telemetry.setup import Tracing, start_tracing
 from gateway.web.asgi_endpoint import Resource
 from gateway.wiring.receipt_series import receipt_series
 from policies import cache as policy_cache
+from policies.document import Policies
 from policies.responses import ResponsesSection
 
 logger = logging.getLogger(__name__)
@@ -93,6 +96,7 @@ class WorkerParts:
     fleet: FleetMemory = field(default_factory=FleetMemory)
     screening_threads: FairThreads = field(default_factory=FairThreads)
     receivers: Sequence[Receive] = ()  # of a receipt for each request that has ended
+    usage: UsageRows | None = None  # one of them; None: there is no database
     data_dir: str = ""  # folder of what survives a restart
     keys: KeysWatch | None = None  # None: there is no keys file
 
@@ -108,6 +112,8 @@ class WorkerParts:
         await self.routing.ledger.accounts.close()
         await self.routing.ledger.counters.close()
         await self.batches.close()
+        if self.usage is not None:
+            await self.usage.close()
         if self.decisions is not None:
             self.decisions.close()
         if self.keys is not None:
@@ -129,8 +135,15 @@ class WorkerParts:
         faults = [
             ("batches", self.batches.fault),
             *(("objects", each.fault) for each in self.objects.values()),
+            ("usage", "" if self.usage is None else self.usage.fault),
         ]
         return {name: fault for name, fault in faults if fault} | {**found}
+
+    def use_policies(self, policies: Policies) -> None:
+        """Do the background work as this version says."""
+        self.batches.runner.use(policies.batches)
+        if self.usage is not None:
+            self.usage.policy = policies.usage
 
     def use_app(self, app: ASGIApp) -> None:
         """Make these requests to `app`."""
@@ -153,7 +166,7 @@ class WorkerParts:
         """The store of this section, the same for all versions that have it."""
         key = repr(section)
         if key not in self.objects:
-            self.objects[key] = ObjectStore(_object_database(settings), section)
+            self.objects[key] = ObjectStore(_database(settings, "objects", SCHEMA, STORE_REMEDY), section)
         return self.objects[key]
 
 
@@ -190,6 +203,10 @@ def build_parts(
         if settings.keys_file
         else None
     )
+    usage = _usage_rows(settings, metrics)
+    receivers = [receipt_series(metrics), *([log_request] if settings.log_format == "json" else [])]
+    if usage is not None:
+        receivers.append(usage.receive)
     return WorkerParts(
         tracing,
         metrics,
@@ -202,7 +219,8 @@ def build_parts(
         fleet=fleet,
         data_dir=settings.data_dir,
         keys=keys,
-        receivers=(receipt_series(metrics), *([log_request] if settings.log_format == "json" else [])),
+        receivers=receivers,
+        usage=usage,
     )
 
 
@@ -234,13 +252,19 @@ def _ledger(settings: Settings, metrics: Metrics) -> Ledger:
     return Ledger(counters, SharedAccounts(holds, counters, settings.replica_on_failure, at_limits))
 
 
-def _object_database(settings: Settings) -> Database[Any]:
+def _usage_rows(settings: Settings, metrics: Metrics) -> UsageRows | None:
+    if not settings.data_dir and not settings.database_url:
+        return None
+    return UsageRows(_database(settings, "usage", USAGE_SCHEMA), partial(metrics.fault, "usage"))
+
+
+def _database(settings: Settings, name: str, schema: str, remedy: str = "") -> Database[Any]:
     """PostgreSQL by URL, else a file in the data folder."""
     if not settings.database_url:
-        return SqliteDatabase(settings.data_dir, "objects", SCHEMA, STORE_REMEDY)
+        return SqliteDatabase(settings.data_dir, name, schema, remedy)
     from gateway.database.postgres import PostgresDatabase  # its driver is an extra
 
-    return PostgresDatabase(settings.database_url, "objects", SCHEMA, STORE_REMEDY)
+    return PostgresDatabase(settings.database_url, name, schema, remedy)
 
 
 def _open_log(path: str, max_bytes: int) -> LogFile:
