@@ -28,6 +28,12 @@ def share(part: str, whole: str, by: str) -> Query:
     return f"{rate(part, by)[0]} / {rate(whole, by)[0]}", rate(part, by)[1]
 
 
+def per_hour(metric: str, by: str) -> Query:
+    """A sum as it would be after an hour."""
+    expression, legend = rate(metric, by)
+    return f"3600 * {expression}", legend
+
+
 def percentiles(metric: str, by: str, where: str = "") -> list[Query]:
     """The median and the 99th percentile of a histogram."""
     inside = f"sum by (le, {by}) (rate({metric}_bucket{where}[{WINDOW}]))"
@@ -47,6 +53,58 @@ TRAFFIC: list[Panel] = [
     ("Upstream retries", "ops", [rate("penstock_upstream_retries_total", "model, cause")]),
     ("Upstreams left out", "ops", [rate("penstock_upstream_ejections_total", "model, trouble")]),
     ("Faults beside requests", "ops", [rate("penstock_faults_total", "part, fault")]),
+]
+
+COST: list[Panel] = [
+    ("USD per hour by tenant", "currencyUSD", [per_hour("penstock_tenant_cost_usd_total", "tenant")]),
+    ("USD per hour by route", "currencyUSD", [per_hour("penstock_route_cost_usd_total", "route")]),
+    ("Output tokens by route", "short", [rate("penstock_route_tokens_total", "route", '{kind="output"}')]),
+    (
+        "Share of the prompt's tokens that a cache had",
+        "percentunit",
+        [
+            share(
+                'penstock_route_tokens_total{kind="cached"}',
+                'penstock_route_tokens_total{kind="input"}',
+                "route",
+            )
+        ],
+    ),
+    (
+        "Share of tokens that were estimated",
+        "percentunit",
+        [
+            share(
+                'penstock_tenant_tokens_total{kind="estimated"}',
+                'penstock_tenant_tokens_total{kind=~"input|output"}',
+                "tenant",
+            )
+        ],
+    ),
+    (
+        "Machine seconds per second",
+        "short",
+        [rate("penstock_engine_machine_seconds_total", "model, state")],
+    ),
+]
+
+TENANTS: list[Panel] = [
+    ("Requests", "reqps", [rate("penstock_tenant_requests_total", "tenant, status")]),
+    ("Tokens", "short", [rate("penstock_tenant_tokens_total", "tenant, kind", '{kind=~"input|output"}')]),
+    ("Refused by a limit", "ops", [rate("penstock_tenant_refusals_total", "tenant, limit")]),
+    ("Answered by another model", "ops", [rate("penstock_tenant_fallbacks_total", "tenant")]),
+    (
+        "Share that failed",
+        "percentunit",
+        [
+            share(
+                'penstock_tenant_requests_total{status=~"5xx|broken"}',
+                "penstock_tenant_requests_total",
+                "tenant",
+            )
+        ],
+    ),
+    ("Limits that are not shared", "ops", [rate("penstock_faults_total", "fault", '{part="limits"}')]),
 ]
 
 CACHE: list[Panel] = [
@@ -153,6 +211,8 @@ ENGINE: list[Panel] = [
 
 DASHBOARDS: dict[str, list[Panel]] = {
     "traffic": TRAFFIC,
+    "cost": COST,
+    "tenants": TENANTS,
     "cache": CACHE,
     "router": ROUTER,
     "guardrails": GUARDRAILS,
