@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gateway.telemetry.instruments import NO_MODEL, STATUSES, TOKEN_KINDS
 from policies.tenants import Limits
@@ -22,6 +22,7 @@ OTHER: Final = "other"
 TOTALS: Final = (
     ("fallbacks", "Models that failed and were followed by another one."),
     ("cost_usd", "What requests cost."),
+    ("machine_seconds", "Work of our engines."),
 )
 AMOUNTS: Final = len(TOKEN_KINDS) + len(TOTALS)
 LIMITS: Final = Limits.__struct_fields__
@@ -83,6 +84,7 @@ class NamedSeries:
         self._counters = counters
         self._start = start
         self._names = SharedNames(names_fd)
+        self.limits: Mapping[str, Mapping[str, float]] = {}  # of the policies, by tenant
 
     def add_tenants(self, names: Iterable[str]) -> None:
         """Have series for these, as long as there are any left."""
@@ -107,6 +109,13 @@ class NamedSeries:
     def collect(self, totals: Sequence[float]) -> Iterator[Metric]:
         """All series, of the counters' sums over the workers."""
         self._names.read()
+        given = GaugeMetricFamily(
+            "penstock_tenant_limit", "Limits of the policies.", labels=["tenant", "limit"]
+        )
+        for tenant in self.limits.keys() & self._names.known["tenant"].keys():
+            for limit, amount in self.limits[tenant].items():
+                given.add_metric([tenant, limit], amount)
+        yield given
         for kind in KINDS:
             names = {**self._names.known[kind], OTHER: MAX_NAMES}
             blocks = {name: totals[at : at + BLOCK_SIZE] for name, at in self._blocks(kind, names)}

@@ -26,5 +26,6 @@ def _count(metrics: Metrics, receipt: Receipt) -> None:
             sum(tokens) if receipt.is_estimated else 0,
             len(receipt.failed_models),
             receipt.cost_usd,
+            receipt.machine_seconds,
         ),
     )

@@ -48,6 +48,7 @@ from gateway.wiring.receipt_series import receipt_series
 from policies import cache as policy_cache
 from policies.document import Policies
 from policies.responses import ResponsesSection
+from policies.tenants import rules_of
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,9 @@ class WorkerParts:
         return {name: fault for name, fault in faults if fault} | {**found}
 
     def use_policies(self, policies: Policies) -> None:
-        """Do the background work as this version says."""
+        """Do the background work as this version says, and show its limits."""
+        tenants, tiers = policies.tenants, policies.tiers
+        self.metrics.series.limits = {name: rules_of(name, tenants, tiers).limits.given for name in tenants}
         self.batches.runner.use(policies.batches)
         if self.usage is not None:
             self.usage.policy = policies.usage

@@ -165,6 +165,7 @@ def test_fallbacks_and_refusals_have_a_line(
     line = line_about(recorded, refused.headers["x-request-id"])
     assert (line["status"], line["error_type"], line["cost_usd"]) == (429, "RateLimited", 0)
     limit = {"tenant": "small", "limit": "requests_per_minute"}
+    assert recorded.metric("penstock_tenant_limit", **limit) == 1
     assert recorded.metric("penstock_tenant_refusals_total", **limit) == 1
     trace = line["trace_id"]
     found = spans.wait_for(lambda all: any(each.trace_id == trace for each in all))
@@ -228,7 +229,8 @@ def test_no_record_shows_a_canary(
     spans.wait_for(lambda found: any(each.trace_id == trace for each in found))
     pages = [_page(recorded, path) for path in ("/metrics", "/health/ready", "/v1/usage", "/v1/models")]
     stored = [each.read_bytes() for each in _files(recorded)]
-    assert any(b"penstock_requests_total" in each for each in pages)
+    assert b"penstock_requests_total" in pages[0] and b"output_tokens" in pages[2]
+    assert any(each.name.startswith("usage") for each in _files(recorded))
     for secret in (canary, *keys.values()):
         for record in (recorded.log.encode(), spans.payload, *pages, *stored):
             at = record.find(secret.encode())

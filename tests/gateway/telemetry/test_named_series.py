@@ -24,7 +24,7 @@ def count(metrics: Metrics, tenant: str = "team", route: str = "auto", status: i
 
 def test_each_amount_has_a_series() -> None:
     metrics = Metrics(["m"])
-    metrics.series.count("team", "auto", 0, (5, 3, 2, 1, 8, 2, 0.25))
+    metrics.series.count("team", "auto", 0, (5, 3, 2, 1, 8, 2, 0.25, 1.5))
     for kind, name in (("tenant", "team"), ("route", "auto")):
         found = partial(sample, metrics, **{kind: name})
         assert found(f"penstock_{kind}_requests_total", status="2xx") == 1
@@ -32,6 +32,7 @@ def test_each_amount_has_a_series() -> None:
         assert tokens == [5, 3, 2]
         assert found(f"penstock_{kind}_fallbacks_total") == 2
         assert found(f"penstock_{kind}_cost_usd_total") == 0.25
+        assert found(f"penstock_{kind}_machine_seconds_total") == 1.5
 
 
 def test_requests_that_name_a_model_have_no_route() -> None:
@@ -113,3 +114,13 @@ def test_refusals_have_the_name_of_the_limit() -> None:
     assert (found(limit="usd_per_day"), found(limit="concurrent_requests")) == (2, 1)
     assert sample(metrics, "penstock_tenant_cost_usd_total", tenant="team") == 1
     assert sample(metrics, "penstock_route_cost_usd_total", route="auto") == 1
+
+
+def test_limits_are_those_of_the_policies_in_force() -> None:
+    metrics = Metrics(["m"])
+    metrics.series.add_tenants(["team"])
+    metrics.series.limits = {"team": {"usd_per_day": 2.5}, "tenant 201": {"usd_per_day": 1}}
+    assert sample(metrics, "penstock_tenant_limit", tenant="team", limit="usd_per_day") == 2.5
+    assert "tenant 201" not in metrics.render().decode()
+    metrics.series.limits = {}
+    assert sample(metrics, "penstock_tenant_limit", tenant="team", limit="usd_per_day") is None

@@ -15,6 +15,7 @@ FIELDS = {
     **{"tenant": "team", "route": "auto", "status": 502, "cost_usd": 0.5, "is_estimated": True},
     **{"input_tokens": 7, "output_tokens": 3, "cached_tokens": 2, "reasoning_tokens": 1},
     "failed_models": ("a", "b"),
+    "machine_seconds": 1.5,
 }
 
 
@@ -28,4 +29,5 @@ def test_amounts() -> None:
     assert found("penstock_tenant_requests_total", status="5xx") == 1
     kinds = {"input": 7, "output": 3, "cached": 2, "reasoning": 1, "estimated": 10}
     assert {kind: found("penstock_tenant_tokens_total", kind=kind) for kind in kinds} == kinds
+    assert found("penstock_tenant_machine_seconds_total") == 1.5
     assert (found("penstock_tenant_fallbacks_total"), found("penstock_tenant_cost_usd_total")) == (2, 0.5)
