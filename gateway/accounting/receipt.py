@@ -28,7 +28,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended_s: float  # UNIX time
     duration_s: float  # from the request's first byte
     first_token_s: float | None  # from the start of the last model call; None without an answer
-    endpoint: str  # its name in `policies.endpoints`
+    endpoint: str  # its name in `policies.endpoints`, or "passthrough"
     tenant: str
     key_id: str  # first 8 hex digits of the key's digest; "" without keys
     user: str  # digest of the end user that the request names; "" for none

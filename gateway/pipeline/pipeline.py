@@ -82,9 +82,10 @@ class Pipeline:
         others = OtherModels(models, policies.routing.max_attempts)
         self.signals = signals = Signals(policies, embed, memory)
         self.admission = Admission(policies, ledger)
+        self.report = Report(parts.receivers, policies.version)
         stages: tuple[Stage, ...] = (
             Authorize(keys, policies.version),
-            Report(parts.receivers, policies.version),
+            self.report,
             ReadRequest(),
             Admit(self.admission),
             Account(ledger),

@@ -103,6 +103,7 @@ def passthrough_routes(
             *(parts.keys, parts.pipeline.admission, forwarder(rule.model), rule),
             ledger=parts.pipeline.ledger,
             price=policies.models[rule.model].price,
+            report=parts.pipeline.report,
         )
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [

@@ -17,14 +17,17 @@ class Report(Stage):
 
     def __init__(self, receivers: Sequence[Receive], policy_version: str) -> None:
         self._receivers = receivers
-        self._policy_version = policy_version
+        self.policy_version = policy_version
 
     def settle(self, exchange: Exchange) -> None:
         """Give it to all of them."""
         if self._receivers:
-            receipt = _receipt(exchange, self._policy_version)
-            for receive in self._receivers:
-                receive(receipt)
+            self.give(_receipt(exchange, self.policy_version))
+
+    def give(self, receipt: Receipt) -> None:
+        """Give a receipt to all receivers."""
+        for receive in self._receivers:
+            receive(receipt)
 
 
 def _receipt(exchange: Exchange, policy_version: str) -> Receipt:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -77,12 +79,13 @@ def app_of(
     keys: tuple[str, ...] = ("one",),
     limits: Limits = NO_LIMITS,
     price: Price | None = None,
+    data_dir: str = "",
     **rule: Any,  # noqa: ANN401
 ) -> Router:
     models = {"gpt": ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url), price=price)}
     rules = {"/v1/audio": PassthroughRule(model="gpt", **rule)}
     tiers = {"default": Tier(limits=limits)}
-    settings = Settings(api_keys=keys, upstream_api_keys={"gpt": KEY})
+    settings = Settings(api_keys=keys, upstream_api_keys={"gpt": KEY}, data_dir=data_dir)
     return build_app(settings, Policies(models=models, passthrough=rules, tiers=tiers))
 
 
@@ -253,3 +256,20 @@ async def test_what_passes_through_is_paid_and_stops_at_the_limit(upstream: Upst
         assert (await http.post("/v1/audio/wrong", json={})).status_code == 400
         statuses = [(await http.post("/v1/audio/speech", json={})).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
+
+
+async def test_each_request_is_a_row_of_usage(upstream: Upstream, tmp_path: Path) -> None:
+    price = Price(input_usd_per_million_tokens=1e6, output_usd_per_million_tokens=0, request_usd=0.5)
+    app = app_of(upstream, price=price, data_dir=str(tmp_path))
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as client:
+        for path in ("json", "speech", "wrong"):
+            await client.post(f"/v1/audio/{path}", json={})
+        assert (await client.post("/v1/audio/x", headers={"authorization": "Bearer two"})).status_code == 401
+    columns = "endpoint, model, status, input_tokens, output_tokens, cost_usd"
+    with sqlite3.connect(tmp_path / "usage.sqlite") as file:
+        rows = file.execute(f"SELECT {columns} FROM usage_rows ORDER BY serial").fetchall()
+    assert rows == [
+        ("passthrough", "gpt", 200, 3, 2, 3.5),
+        ("passthrough", "gpt", 200, 0, 0, 0.5),
+        ("passthrough", "gpt", 400, 0, 0, 0.0),
+    ]
