@@ -137,16 +137,16 @@ class RouteBuilder:
 
 
 class _DirectRouter(Router):
-    """Starlette's router; paths in `direct` skip its search, and its three coroutines.
+    """Starlette's router; paths in `direct` skip its search, and two of its coroutines.
 
     Each await between the server and a stream is paid again with every event.
     """
 
     direct: Mapping[str, ASGIApp] = MappingProxyType({})
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or run the lifespan."""
-        return self.direct.get(scope.get("path", ""), super().__call__)(scope, receive, send)
+        await self.direct.get(scope.get("path", ""), super().__call__)(scope, receive, send)
 
 
 class AsgiEndpoint:
