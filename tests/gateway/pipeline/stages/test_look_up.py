@@ -11,6 +11,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.routing import Router
 
 from cache.semantic_cache import SemanticCache
@@ -19,6 +22,7 @@ from gateway.errors import TimedOut
 from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
+from gateway.telemetry.setup import Tracing
 from gateway.wiring.app import build_app
 from policies.cache import CacheRules, CacheSection, Storable
 from policies.document import EngineModel, ModelEntry, Policies
@@ -188,6 +192,37 @@ async def test_some_answers_are_stored_only_where_the_policy_says_so(
             first, second = [await http.post(CHAT, json=body() | fields) for _ in range(2)]
         assert [each.headers["x-penstock-cache"] for each in (first, second)] == ["miss", expected]
         assert first.json()["choices"] == second.json()["choices"]
+
+
+async def test_a_follower_has_a_link_to_the_request_whose_answer_it_shares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = asyncio.Event()
+
+    async def script(call: TextCall) -> AsyncIterator[Delta]:
+        await go_on.wait()
+        yield Delta(0, text="Oslo", finish_reason="stop")
+
+    exporter, spans = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    spans.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing = Tracing(spans.get_tracer("test"), spans)
+    monkeypatch.setattr("gateway.wiring.worker_parts.start_tracing", lambda *_: tracing)
+    provider = FakeProvider(script)
+    app = app_of(provider)
+    requests = [Connection.post(app, CHAT, body()) for _ in range(2)]
+    while not provider.asked:
+        await asyncio.sleep(0)
+    go_on.set()
+    for each in requests:
+        await each.head()
+        await each.body()
+    servers: list[ReadableSpan] = []
+    while len(servers) < 2:  # they end after the answer
+        await asyncio.sleep(0)
+        servers = [span for span in exporter.get_finished_spans() if span.name == f"POST {CHAT}"]
+    [follower] = [span for span in servers if span.links]
+    [leader] = [span for span in servers if not span.links]
+    assert follower.links[0].context.span_id == leader.context.span_id
 
 
 async def test_readers_of_a_tool_call_in_pieces_do_not_change_it_for_each_other() -> None:
