@@ -15,6 +15,7 @@ import pytest
 from gateway.accounting import usage_rows
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.usage_rows import SCHEMA, UsageRows
+from gateway.admin.usage import UsageQuery
 from gateway.database.database import Connection, Database, Work
 from gateway.database.postgres import PostgresDatabase
 from gateway.database.sqlite import SqliteDatabase
@@ -289,3 +290,15 @@ async def test_without_receipts_nothing_is_opened(tmp_path: Path) -> None:
     rows = UsageRows(SqliteDatabase(str(tmp_path / "data"), "usage", SCHEMA))
     await rows.close()
     assert not (tmp_path / "data").exists()
+
+
+async def test_both_databases_give_the_same_sums(opened: Open) -> None:
+    rows = UsageRows(opened(), now_s=lambda: NOW_S)
+    for tenant in ("a", "b", "a"):
+        rows.receive(receipt_with(tenant=tenant))
+    await wait_for(lambda: not rows._waiting)
+    query = UsageQuery.read({"by": "tenant,day,status", "since": "2026-11-01", "status": "200"}, NOW_S + 60)
+    found = (await rows.read(query.of("a").totals, "a"))["data"]
+    assert [list(group.values())[:6] for group in found] == [["a", "2026-11-25", 200, 2, 0, 6]]
+    assert all(isinstance(group["input_tokens"], int) for group in found)
+    await rows.close()
