@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -46,3 +47,16 @@ def configure_root(log_format: str, text: logging.Formatter, lines: logging.Form
     if is_json:
         logging.captureWarnings(True)
         sys.excepthook = lambda *info: logging.getLogger().critical("the process ends", exc_info=info)
+        # Python prints these two itself: of a thread's end, and of what a destructor raised.
+        threading.excepthook = lambda args: _log_loose("a thread ends", args)
+        sys.unraisablehook = lambda args: _log_loose("an error that reached no caller", args)
+
+
+def writes_json() -> bool:
+    """True where this process logs JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def _log_loose(message: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
+    info = (args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
+    logging.getLogger().error(message, exc_info=info)

@@ -54,7 +54,7 @@ def run_process(
         open_server = load(config)
     except (CheckpointError, ConfigError) as error:
         _report_failure(str(error))
-        sys.stderr.write(f"{error}\n")
+        logger.error("%s", error)
         return EXIT_CANNOT_SERVE
     except Exception as error:
         _report_failure(f"{type(error).__name__}: {error}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from backend.server.json_log import writes_json
 from gateway.log import configure_logging
 from gateway.processes.reload import Load
 from gateway.processes.supervisor import Supervisor
@@ -35,7 +36,11 @@ def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> 
     settings = msgspec.structs.replace(settings, port=listener.getsockname()[1])
 
     def on_ready() -> None:
-        _print(banner(settings, policies, time.monotonic() - started_s))
+        seconds = time.monotonic() - started_s
+        if writes_json():
+            logger.info("serves http://%s:%d/v1 after %.1f s", settings.host, settings.port, seconds)
+        else:
+            _print(banner(settings, policies, seconds))
 
     async def run() -> int:
         return await Supervisor(settings, policies, listener, on_ready, load, watched).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ class Start:
 
 def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
     """Read the settings and the policies. Raises SettingsError, PolicyError or CheckpointError."""
+    configure_logging(os.environ.get("PENSTOCK_LOG_FORMAT", "text"))  # for what is wrong with the settings
     folder = options.policies or settings.default_policies()
     chosen = settings.read_settings(flags)
     configure_logging(chosen.log_format)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -53,7 +54,7 @@ def main() -> int:
         try:
             runner.run(_serve(config, pipes))
         except (CheckpointError, SettingsError, TelemetryError) as error:
-            sys.stderr.write(f"{error}\n")
+            logging.getLogger(__name__).error("%s", error)
             return EXIT_CANNOT_SERVE
     return 0
 

@@ -120,7 +120,7 @@ def _routes(plan: Plan) -> str:
     lines = ["routes:", f"  {ROUTE}:", f"    model: {first}"]
     if others:
         lines += [
-            "    # Where it fails before the first byte of its answer:",
+            "    # Where it fails before the first content of its answer:",
             f"    fallback: {{any: [{', '.join(others)}]}}",
         ]
     if plan.has_embedded:

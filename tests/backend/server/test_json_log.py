@@ -13,12 +13,23 @@ import pytest
 from backend.server.json_log import JsonFormatter
 
 DYING = """
-import logging, warnings
+import logging, threading, warnings
 from backend.server.json_log import JsonFormatter, configure_root
 
 configure_root("json", logging.Formatter(), JsonFormatter())
 logging.getLogger("a.b").info("two\\nlines %d", 5)
 warnings.warn("old")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+
+
+class Loose:
+    def __del__(self) -> None:
+        raise KeyError("loose")
+
+
+Loose()
 raise RuntimeError("over")
 """
 
@@ -35,10 +46,11 @@ def written(message: str, *arguments: object, **more: object) -> dict[str, objec
 
 def test_a_process_writes_nothing_else() -> None:
     found = subprocess.run([sys.executable, "-c", DYING], capture_output=True, text=True)
-    first, second, third = map(json.loads, found.stderr.splitlines())
+    first, second, thread, loose, third = map(json.loads, found.stderr.splitlines())
     assert (first["level"], first["logger"], first["message"]) == ("INFO", "a.b", "two\nlines 5")
     assert datetime.fromisoformat(first["time"]).tzinfo is not None
     assert second["logger"] == "py.warnings" and "old" in second["message"]
+    assert "ZeroDivisionError" in thread["exception"] and "KeyError: 'loose'" in loose["exception"]
     assert "RuntimeError: over" in third["exception"]
     assert found.returncode == 1
 

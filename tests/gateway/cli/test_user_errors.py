@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,17 @@ def test_a_closed_stdout_costs_no_file(tmp_path: Path, monkeypatch: pytest.Monke
             main(words.split())
     assert json.loads((tmp_path / "out.json").read_text())["results"]
     assert "<svg" in (tmp_path / "out.svg").read_text()
+
+
+@pytest.mark.parametrize("wrong", ["--workers 0", "--policies none", "--port 99999"])
+def test_a_server_that_logs_json_does_so_from_the_first_line(wrong: str) -> None:
+    """Also where it cannot start: a collector reads that line too."""
+    found = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "serve", *wrong.split()],
+        env=os.environ | {"PENSTOCK_LOG_FORMAT": "json"},
+        capture_output=True,
+        text=True,
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    (line,) = map(json.loads, found.stderr.splitlines())
+    assert line["level"] == "ERROR" and wrong.split()[1] in line["message"]
