@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
@@ -27,6 +28,10 @@ IDLE_S = 60.0
 """Without any use for this long, the store is not asked."""
 KEPT_WINDOWS = 8
 """Windows of each length that are remembered."""
+LIMIT_WINDOWS = 3
+"""Those of limits, which may be as many as there are users: the last two count, and clocks differ."""
+MAX_EXCHANGED = 1000
+"""Counters in one operation of the store: a longer one would hold others up, or be refused."""
 
 MAX_CLAIMED = 100_000
 """Claims that this worker remembers; the store has them all."""
@@ -46,10 +51,12 @@ class CounterStore(Protocol):
         added: Mapping[str, tuple[float, int]],
         wanted: Collection[str],
         known: Mapping[str, float] = MappingProxyType({}),
+        batch: str = "",
     ) -> Mapping[str, float]:
         """Add amounts to counters that expire at a time (UNIX seconds); the sums of those wanted.
 
-        `known`: sums without the amounts, for a store that has lost them. Raises ApiError.
+        `known`: sums without the amounts, for a store that has lost them. `batch` names the amounts: those
+        that are sent again after a failure have been added, or not. Raises ApiError.
         """
         ...
 
@@ -73,7 +80,10 @@ class Counters:
         self._on_fault = on_fault
         self._sums: dict[str, float] = defaultdict(float)  # by window and name, what others added included
         self._added: dict[str, float] = defaultdict(float)  # the store does not know of it
+        self._telling: dict[str, float] = {}  # it may know
+        self._batch = ""
         self._used: set[str] = set()
+        self._expiring: dict[int, set[str]] = defaultdict(set)  # by the second
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
         self._claimed: OrderedDict[str, None] = OrderedDict()
@@ -97,8 +107,8 @@ class Counters:
         self._use(key)
 
     def untold(self, key: str) -> float:
-        """What has been added here and the store does not know."""
-        return self._added.get(key, 0.0)
+        """What has been added here and the store may not know."""
+        return self._added.get(key, 0.0) + self._telling.get(key, 0.0)
 
     def total(self, name: str, window_s: int, num_windows: int = 1) -> float:
         """The sum of the present window and those before it, at most KEPT_WINDOWS."""
@@ -123,7 +133,8 @@ class Counters:
         if self._store is None:
             return True
         with contextlib.suppress(ApiError):
-            sums = await self._store.exchange({key: (1.0, int(self.now_s()) + ttl_s)}, [key])
+            added = {key: (1.0, int(self.now_s()) + ttl_s)}
+            sums = await self._store.exchange(added, [key], batch=secrets.token_hex(8))
             return sums.get(key, 1.0) <= 1.0
         return True
 
@@ -132,37 +143,51 @@ class Counters:
         if self._store is None:
             self._forget()
             return
-        async with self._syncing:
-            await self._exchange(self._store)
-        self._forget()
+        # One that is cancelled, as when a request cannot wait for it, would leave open what it has told.
+        await asyncio.shield(asyncio.create_task(self._sync(self._store)))
 
-    async def _exchange(self, store: CounterStore) -> None:
-        added, self._added = self._added, defaultdict(float)
-        used, self._used = self._used, set()
+    async def _sync(self, store: CounterStore) -> None:
+        async with self._syncing:
+            if self._telling and not await self._exchange(store):
+                return
+            waiting, self._used, done = [*self._used], set(), 0
+            try:
+                while done < len(waiting):
+                    if not await self._exchange(store, waiting[done : done + MAX_EXCHANGED]):
+                        break
+                    done += MAX_EXCHANGED
+            finally:
+                self._used.update(waiting[done:])
+                self._forget()
+
+    async def _exchange(self, store: CounterStore, keys: Sequence[str] = ()) -> bool:
+        """Whether the store answers. What it may know is told again first, as the same batch."""
+        if not self._telling:
+            self._batch = secrets.token_hex(8)
+            self._telling = {key: self._added.pop(key) for key in keys if key in self._added}
+        told, wanted = self._telling, {*keys, *self._telling}
+        known = {key: self._sums[key] - self.untold(key) for key in wanted if key in self._sums}
+        added = {key: (amount, expiry(key)) for key, amount in told.items()}
         try:
-            known = {key: self._sums[key] - added.get(key, 0.0) for key in used if key in self._sums}
-            sums = await store.exchange({key: (n, expiry(key)) for key, n in added.items()}, used, known)
-        except Exception as error:
-            self._used |= used
-            for key, amount in added.items():
-                self._added[key] += amount
-            if not isinstance(error, ApiError):
-                raise
+            sums = await store.exchange(added, wanted, known, self._batch)
+        except ApiError as error:
             self._on_fault("unavailable")
             if not self._is_failing:
                 logger.warning("counts are not shared: %s", error.message)
             self._is_failing = True
-            return
-        self._is_failing = False
+            return False
+        self._is_failing, self._telling = False, {}
         for key, found in sums.items():
             self._sums[key] = found + self._added.get(key, 0.0)
+        self._used |= {key for key in wanted if key in self._added}
+        return True
 
     async def close(self) -> None:
         """Store what was added."""
         if self._task is not None:
             await end_task(self._task)
         if self._store is not None:
-            if self._added:
+            if self._added or self._telling:
                 await self.sync()
             await self._store.close()
 
@@ -171,7 +196,9 @@ class Counters:
         return self._sums.get(key, 0.0)
 
     def _use(self, key: str) -> None:
-        self._used.add(key)
+        if key not in self._used:
+            self._used.add(key)
+            self._expiring[expiry(key)].add(key)
         if self._store is not None and self._task is None:
             with contextlib.suppress(RuntimeError):  # outside an event loop, as in a dry run
                 loop = asyncio.get_running_loop()
@@ -193,10 +220,11 @@ class Counters:
     def _forget(self) -> None:
         """What has expired, told or not."""
         now_s = self.now_s()
-        for known in (self._sums, self._added):
-            for key in [key for key in known if expiry(key) <= now_s]:
-                del known[key]
-        self._used = {key for key in self._used if expiry(key) > now_s}
+        for at_s in [at_s for at_s in self._expiring if at_s <= now_s]:
+            for key in self._expiring.pop(at_s):
+                self._sums.pop(key, None)
+                self._added.pop(key, None)
+                self._used.discard(key)
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
@@ -228,5 +256,6 @@ def _key(name: str, window: int, window_s: int) -> str:
 
 def expiry(key: str) -> int:
     """When the store may forget a sum, in UNIX seconds."""
-    window_s, window, _ = key.split(":", 2)
-    return (int(window) + KEPT_WINDOWS) * int(window_s)
+    window_s, window, name = key.split(":", 2)
+    kept = LIMIT_WINDOWS if "_per_" in name.partition(":")[0] else KEPT_WINDOWS
+    return (int(window) + kept) * int(window_s)

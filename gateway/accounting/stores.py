@@ -40,6 +40,7 @@ class DatabaseCounters:
         added: Mapping[str, tuple[float, int]],
         wanted: Collection[str],
         known: Mapping[str, float] = MappingProxyType({}),
+        batch: str = "",
     ) -> Mapping[str, float]:
         """Add amounts and read sums, in one transaction. A file loses no sum that is `known`."""
 
@@ -64,9 +65,13 @@ def _ignore(_: str) -> None:
 
 
 _EXCHANGE = """
-local answer = {0}
+local answer, batch, is_told = {0}, table.remove(KEYS), false
+if batch ~= '' then
+  is_told = not redis.call('SET', batch, 1, 'NX', 'EX', 86400)
+end
 for i, name in ipairs(KEYS) do
   local amount, known = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i])
+  amount = is_told and 0 or amount
   local kind, found = redis.call('TYPE', name).ok, 0
   if kind == 'string' and redis.call('STRLEN', name) <= 64 then
     found = tonumber(redis.call('GET', name))
@@ -87,6 +92,8 @@ end
 return answer
 """
 """Adds to counters, and gives those that Redis has lost what a worker knows of them: sums only grow.
+
+A batch that Redis has had before, as one whose answer came too late, is added once.
 
 The answer: how many were no numbers and begin again, then the sums.
 """
@@ -112,6 +119,7 @@ class RedisCounters:
         added: Mapping[str, tuple[float, int]],
         wanted: Collection[str],
         known: Mapping[str, float] = MappingProxyType({}),
+        batch: str = "",
     ) -> Mapping[str, float]:
         """Add amounts and read sums, in one round trip. Raises Unavailable."""
         names = [*added, *(name for name in wanted if name not in added)]
@@ -123,7 +131,10 @@ class RedisCounters:
         if not names:
             return {}
         try:
-            answer = await self._exchange(keys=[self._prefix + name for name in names], args=arguments)
+            told = f"{self._prefix}told:{batch}" if added and batch else ""
+            answer = await self._exchange(
+                keys=[*(self._prefix + name for name in names), told], args=arguments
+            )
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis fails: {why(error)}") from None
         for _ in range(answer[0]):

@@ -120,7 +120,11 @@ class Failing:
         self.sums: dict[str, float] = {}
 
     async def exchange(
-        self, added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
+        self,
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: object = None,
+        batch: str = "",
     ) -> Mapping[str, float]:
         if self.is_down:
             raise Unavailable("gone")
@@ -170,7 +174,11 @@ async def test_a_name_is_claimed_once_by_all_workers(open_store: Callable[[], Co
 async def test_a_worker_alone_claims_for_itself() -> None:
     class Away:
         async def exchange(
-            self, added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
+            self,
+            added: Mapping[str, tuple[float, int]],
+            wanted: Collection[str],
+            known: object = None,
+            batch: str = "",
         ) -> Mapping[str, float]:
             raise Unavailable("away")
 
@@ -219,7 +227,7 @@ async def test_sharing_begins_again_after_a_defect(monkeypatch: pytest.MonkeyPat
     exchange, broken = store.exchange, [True, True]
 
     async def defect(
-        added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None
+        added: Mapping[str, tuple[float, int]], wanted: Collection[str], known: object = None, batch: str = ""
     ) -> Mapping[str, float]:
         if broken:
             broken.pop()
@@ -247,3 +255,91 @@ async def test_what_waits_for_the_store_expires(monkeypatch: pytest.MonkeyPatch)
     await counters.sync()
     assert len(counters._added) == 1
     await counters.close()
+
+
+class Slow(Failing):
+    """Answers once it may; what it was told before counts once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_down = False
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def exchange(
+        self,
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: object = None,
+        batch: str = "",
+    ) -> Mapping[str, float]:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().exchange(added, wanted)
+
+
+async def test_what_is_being_told_when_nobody_waits_any_more_counts_once() -> None:
+    store = Slow()
+    counters = Counters(store)
+    counters.add("n", 1, DAY_S)
+    (key,) = counters._sums
+    waiting = asyncio.create_task(counters.sync())
+    await store.asked.wait()
+    assert counters.untold(key) == 1  # a share is not given out again while the store is asked
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    counters.add("n", 2, DAY_S)
+    store.may_answer.set()
+    await counters.close()
+    assert store.sums == {key: 3}
+
+
+async def test_what_redis_has_had_late_is_added_once(redis_server: RedisServer, tmp_path: Path) -> None:
+    store = RedisCounters(redis_server.url, tmp_path.name)
+    added = {"n": (2.0, 5_000_000_000)}
+    for _ in range(3):
+        assert await store.exchange(added, ["n"], {"n": 0.0}, "a batch") == {"n": 2.0}
+    assert await store.exchange(added, ["n"], {"n": 2.0}, "another") == {"n": 4.0}
+    await store.close()
+
+
+async def test_as_many_counters_as_there_are_users_are_told(
+    open_store: Callable[[], CounterStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By parts: SQLite refuses more than 32,766 parameters, and a long script of Redis holds others up."""
+    monkeypatch.setattr(Counters, "_keep_in_sync", never)
+    clock, store, sizes = Clock(4_000_000_000.0), open_store(), list[int]()
+    exchange = store.exchange
+
+    async def measured(
+        added: Mapping[str, tuple[float, int]],
+        wanted: Collection[str],
+        known: Mapping[str, float],
+        batch: str,
+    ) -> Mapping[str, float]:
+        sizes.append(len(wanted))
+        return await exchange(added, wanted, known, batch)
+
+    monkeypatch.setattr(store, "exchange", measured)
+    first, second = Counters(store, clock), Counters(open_store(), clock)
+    names = [f"requests_per_day:user:t:{number}" for number in range(2500)]
+    for name in names:
+        first.add(name, 1, DAY_S)
+    await first.sync()
+    assert sizes == [1000, 1000, 500]
+    assert [second.total(name, DAY_S) for name in names] == [0] * 2500
+    await second.sync()
+    assert [second.total(name, DAY_S) for name in names] == [1] * 2500
+    await first.close()
+    await second.close()
+
+
+async def test_limits_of_users_are_forgotten_soon_and_without_a_search() -> None:
+    clock = Clock()
+    counters = Counters(now_s=clock)
+    for number in range(1000):
+        counters.add(f"requests_per_day:user:t:{number}", 1, DAY_S)
+    counters.add("usd:tenant:t", 1, DAY_S)
+    clock.now_s += 3 * DAY_S
+    await counters.sync()
+    assert len(counters._sums) == 1 and counters.total("usd:tenant:t", DAY_S, 4) == 1
+    assert len(counters._expiring) == 1 + 3  # what has been read just now
