@@ -11,7 +11,7 @@ import msgspec
 from gateway.accounting.accounts import Settled
 from gateway.accounting.counters import MINUTE_S, rest_of
 from gateway.accounting.ledger import Ledger
-from gateway.accounting.lines import CONCURRENT, KINDS, PER_UNIT, WINDOWS, Line, State, Verdict
+from gateway.accounting.lines import CONCURRENT, KINDS, PER_UNIT, WINDOWS, Line, State, Verdict, wait_s
 from gateway.accounting.receipt import NOTHING_CHARGED, Charged
 from gateway.auth import Principal
 from gateway.errors import Forbidden, InvalidRequest, RateLimited
@@ -159,7 +159,10 @@ class Admission:
                 code=code,
             )
         retry_s, now_s = RETRY_S, self._ledger.counters.now_s()
-        if line.window_s and not verdict.waits:
+        if line.window_s == MINUTE_S and not verdict.waits:
+            present = self._ledger.counters.total(line.name, MINUTE_S)
+            retry_s = max(RETRY_S, wait_s(line, verdict.states[verdict.refused].used, present, now_s))
+        elif line.window_s and not verdict.waits:
             retry_s = rest_of(line.window_s, now_s)
         headers = {"retry-after": str(retry_s), **_left_headers(asked, verdict.states, now_s)}
         message = f"The limit of {_told(line)} is reached. Try again in {retry_s} s."

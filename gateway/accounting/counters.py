@@ -29,7 +29,7 @@ IDLE_S = 60.0
 KEPT_WINDOWS = 8
 """Windows of each length that are remembered."""
 LIMIT_WINDOWS = 3
-"""Those of limits, which may be as many as there are users: the last two count, and clocks differ."""
+"""Windows of limits, which may be as many as users: the last two count, and clocks differ."""
 MAX_EXCHANGED = 1000
 """Counters in one operation of the store: a longer one would hold others up, or be refused."""
 
@@ -105,6 +105,10 @@ class Counters:
         untold = self._added.get(key, 0.0)
         self._sums[key] = max(self._sums.get(key, 0.0), total + untold)
         self._use(key)
+
+    def tell_all(self) -> None:
+        """Let the store, which has lost its sums, know of all with the next exchange."""
+        self._used |= self._sums.keys()
 
     def untold(self, key: str) -> float:
         """What has been added here and the store may not know."""
@@ -187,7 +191,9 @@ class Counters:
         if self._task is not None:
             await end_task(self._task)
         if self._store is not None:
-            if self._added or self._telling:
+            async with self._syncing:  # what is under way
+                is_told = not self._added and not self._telling
+            if not is_told:
                 await self.sync()
             await self._store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import NamedTuple
 
 from gateway.accounting.counters import DAY_S, MINUTE_S, MONTH_S, Counters
@@ -82,6 +83,19 @@ def decide(lines: Sequence[Line], states: Sequence[State]) -> Verdict:
                 asked = left
         granted.append(asked)
     return Verdict(states, granted)
+
+
+def wait_s(line: Line, used: int, present: float, now_s: float) -> int:
+    """Seconds until a sliding minute has room for what the line asks, if nothing else is used.
+
+    `present`: what of `used` is in the present window. The rest falls to 0 until its end; then that does.
+    """
+    rest_s = MINUTE_S - now_s % MINUTE_S
+    too_much = used + (line.asked if line.is_bounded and line.asked else 1) - (line.limit or 0)
+    before = used - min(present, used)
+    if too_much <= before:
+        return ceil(too_much * rest_s / before)
+    return ceil(rest_s + (min(1.0, (too_much - before) / present) * MINUTE_S if present else 0.0))
 
 
 def used_keys(counters: Counters, line: Line) -> tuple[str, str, float]:

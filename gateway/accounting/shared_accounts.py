@@ -156,6 +156,7 @@ class SharedAccounts:
             if answer.has_lease:
                 return answer
             self._is_known = False  # it has lost it, and what it knew of the counters
+            self._counters.tell_all()
         raise Unavailable("The store of limits keeps no lease.")
 
     def _note(self, asked: _Asked, verdict: Verdict) -> None:
@@ -236,11 +237,15 @@ class SharedAccounts:
     async def _refresh(self) -> None:
         """Renew the lease, and learn what others have used and set aside since. Raises Unavailable."""
         nobody_waits = bool(self.fault) or not self._is_known
-        self._is_known = False
         lines = [each.line._replace(asked=0, limit=None) for each in [*self._seen.values()][-MAX_BATCH:]]
         asked = [_Asked(lines, asyncio.get_running_loop().create_future())]
         timeout_s = PROBE_TIMEOUT_S if nobody_waits else self._store.timeout_s
-        self._learn(asked, [], await self._bounded(self._run(asked, []), timeout_s))
+        self._learn(asked, [], await self._bounded(self._renewed(asked), timeout_s))
+
+    async def _renewed(self, asked: Sequence[_Asked]) -> Answer:
+        answer = await self._run(asked, [])  # before it, the loss of a lease would not be found
+        await self._register()
+        return answer
 
     def _run_alone(self, asked: Sequence[_Asked], ended: Sequence[Settled]) -> None:
         self._settle_alone(ended)

@@ -246,3 +246,22 @@ async def test_an_admitted_request_is_not_counted_again_but_pays() -> None:
     door.settle(waiting)
     with pytest.raises(RateLimited):
         await door.enter(T)
+
+
+@pytest.mark.parametrize("began_s", [0, 20.5, 59])
+@pytest.mark.parametrize("later_s", [0, 45, 70])
+async def test_a_request_that_waits_as_long_as_it_is_told_is_admitted(began_s: float, later_s: float) -> None:
+    """A minute slides: its limit does not begin again with the minute of the clock."""
+    now_s = NOW_S - NOW_S % 60 + began_s
+    door = admission(Ledger(Counters(now_s=lambda: now_s)), requests_per_minute=60)
+    for _ in range(60):
+        await door.enter(T)
+    now_s += later_s
+    for _ in range(3):
+        with pytest.raises(RateLimited) as refused:
+            for _ in range(61):
+                await door.enter(T)
+        wait_s = int(refused.value.headers["retry-after"])
+        assert 1 <= wait_s <= 62
+        now_s += wait_s
+        await door.enter(T)

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from gateway.accounting.accounts import Settled
 from gateway.accounting.counters import Counters
 from gateway.accounting.holds import RedisHolds
 from gateway.accounting.lines import Line, Verdict
-from gateway.accounting.shared_accounts import SharedAccounts
+from gateway.accounting.shared_accounts import MAX_BATCH, SharedAccounts
 from gateway.accounting.stores import RedisCounters
 from gateway.errors import Unavailable
 from policies.tenants import OnFailure
@@ -152,6 +153,31 @@ async def test_a_redis_that_comes_back_empty_gets_the_counts_again(server: Redis
     assert await held(one) == 0
     for worker in (one, two):
         await worker.close()
+
+
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_a_redis_that_was_flushed_admits_no_tenant_again(
+    server: RedisServer, *, is_renewed: bool
+) -> None:
+    """Each of more tenants than are heard of with the lease has used up its limit."""
+    worker = Worker(server)
+    scopes = [f"tenant:{number}" for number in range(2 * MAX_BATCH)]
+    for scope in scopes:
+        asked = worker.lines(LIMIT, scope)
+        verdict = await worker.accounts.reserve(asked)
+        worker.accounts.settle(
+            [Settled(asked[0], verdict.granted[0], LIMIT), Settled(asked[1], verdict.granted[1], 0)]
+        )
+    await worker.counters.sync()
+    worker.counters._used.clear()  # none of them has been asked for a while
+    with redis.Redis.from_url(server.url) as raw:
+        raw.flushall()
+    if is_renewed:
+        async with worker.accounts._turn:
+            await worker.accounts._refresh()
+    assert not (await worker.ask(scope=scopes[0])).granted
+    assert not (await worker.ask(scope=scopes[-1])).granted
+    await worker.close()
 
 
 async def test_a_slow_redis_costs_a_request_50_ms_and_the_next_ones_nothing(server: RedisServer) -> None:
