@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ PRAGMA synchronous = NORMAL;
 PRAGMA secure_delete = ON;
 PRAGMA foreign_keys = ON;
 """
+
+_creating = threading.Lock()
 
 
 class SqliteDatabase(Database[sqlite3.Connection]):
@@ -63,8 +66,9 @@ class SqliteDatabase(Database[sqlite3.Connection]):
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # For this user only: it holds prompts. An existing file is not opened: closing it would drop
-            # the locks that other connections of this process hold.
-            self._path.touch(0o600)
+            # the locks that other connections of this process hold, so no two threads create it.
+            with _creating:
+                self._path.touch(0o600)
         connection = sqlite3.connect(
             self._path or ":memory:", BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
