@@ -144,8 +144,8 @@ class UpstreamModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     first_token_timeout_s: Annotated[
         Seconds | None,
         Meta(
-            description="Of a stream; 120 s by default. Where it is set it also bounds an answer that is not "
-            "streamed, which arrives as a whole."
+            description="Of a stream, until its first content; 120 s by default. Where it is set it also "
+            "bounds an answer that is not streamed, which arrives as a whole."
         ),
     ] = None
     idle_timeout_s: Seconds = 60.0

@@ -82,12 +82,13 @@ class AnswerStream(AsyncIterator[bytes]):
     async def begin(self, timeout_s: float) -> None:
         """Wait for the first content: after an error before it, the request can still be answered otherwise.
 
-        `timeout_s` is for the first events; each wait after them has the idle limit.
+        `timeout_s` is for all of it: a server may send a role at once and then compute the prompt.
         """
+        due_s = time.monotonic() + timeout_s
         try:
             first = await self._next(timeout_s, "first token")
             while not (self._ended or self._answer.has_content or self._num_events >= MAX_HELD_EVENTS):
-                first += await self._next(self._idle_timeout_s, "idle")
+                first += await self._next(due_s - time.monotonic(), "first token")
             self._first = first
         except BaseException:
             self._reply.close()

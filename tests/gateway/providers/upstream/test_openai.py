@@ -333,6 +333,29 @@ async def test_first_token_limit_before_headers_and_before_the_first_event() -> 
             await asyncio.wait_for(server.closed.get(), 5)
 
 
+async def test_a_role_is_no_first_token() -> None:
+    """A server that sends it before it computes the prompt: neither limit may be the other's."""
+    role = STREAM_HEAD + chunk(event(piece("")))
+    async with serving(lambda writer, seen: _hang_after(role, writer, seen)) as server:
+        error = await failure(server, call(stream=True), first_token_timeout_s=0.1)
+        assert (error.status, error.code) == (504, "upstream_first_token_timeout")
+        await asyncio.wait_for(server.closed.get(), 5)
+
+    async def late(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        writer.write(role)
+        await asyncio.sleep(0.3)  # longer than the idle limit
+        writer.write(chunk(event(piece("a"))))
+        await _hang(writer, seen)
+
+    async with serving(late) as server:
+        answer = await provider(server, first_token_timeout_s=20.0, idle_timeout_s=0.1).chat(
+            call(stream=True)
+        )
+        with pytest.raises(ApiError) as caught:
+            await collect(answer)
+        assert caught.value.code == "upstream_idle_timeout"
+
+
 async def test_total_limit_of_a_whole_answer() -> None:
     async with serving(_hang) as server:
         error = await failure(server, total_timeout_s=0.1)
