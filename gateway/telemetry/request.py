@@ -35,6 +35,15 @@ class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     error_status: int = 0  # that the client gets, or would get
     cost_usd: float | None = None  # of all calls of the request so far; None: unknown
 
+    @property
+    def error_kind(self) -> str:
+        """The class for the metrics, also of an error that an upstream has told with a status of its own."""
+        if self.error_type != "ApiError":
+            return self.error_type
+        if self.error_status == 429:
+            return "RateLimited"
+        return "UpstreamFailed" if self.error_status >= 500 else "InvalidRequest"
+
 
 class Telemetry:
     """The process's tracer and instruments; built once in `gateway.wiring.app`."""
@@ -173,7 +182,7 @@ class RequestTelemetry:
 
     def call_ended(self, result: CallResult) -> None:
         """The model call has succeeded or failed."""
-        self.meter.call_ended(time.perf_counter(), result.usage, result.error_type)
+        self.meter.call_ended(time.perf_counter(), result.usage, result.error_kind)
         if self.spans is not NO_SPANS:
             error_type = str(result.error_status) if result.error_status else result.error_type
             self.spans.end_call(self._call_attributes(result), error_type)
