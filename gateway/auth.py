@@ -31,6 +31,7 @@ class InternalCaller:
     priority: int = 0  # of its sequences in an engine, as `backend.types.Request` has it
     endpoint_label: str = ""  # in metrics; "": the endpoint's own
     is_admitted: bool = False  # the tenant's limits have been asked
+    key_id: str = ""  # of the key that has asked; "": one of the tenant's
 
 
 ANONYMOUS = Principal(tenant="default", key_id="")
@@ -97,20 +98,27 @@ class KeyRing:
             if any(not each.refusal(now_s) for each in records)
         }
 
-    def principal_of(self, tenant: str) -> Principal:
-        """The principal of a tenant that was identified before. Raises Unauthorized if its key is gone."""
-        for principal in [ANONYMOUS] if self.is_open else self._own():
-            if principal.tenant == tenant:
-                return principal
+    def principal_of(self, tenant: str, key_id: str = "") -> Principal:
+        """The principal of a tenant that was identified before, by this key or else by another of its keys.
+
+        Raises Unauthorized if all of them are gone.
+        """
+        known = [each for each in ([ANONYMOUS] if self.is_open else self._own()) if each.tenant == tenant]
         now_s = self._clock()
-        for record in self._by_tenant().get(tenant, ()):
-            if not record.refusal(now_s):
-                return self._principal(record)
+        records = self._by_tenant().get(tenant, ())
+        known += [self._principal(record) for record in records if not record.refusal(now_s)]
+        for principal in known:
+            if principal.key_id == key_id:
+                return principal
+        if known:
+            return known[0]
         raise Unauthorized("The API key of this request's tenant is no longer configured.")
 
     def caller(self, authorization: str, internal: InternalCaller | None) -> Principal:
         """The principal of a client, or of a request that the gateway makes itself. Raises Unauthorized."""
-        return self.identify(authorization) if internal is None else self.principal_of(internal.tenant)
+        if internal is not None:
+            return self.principal_of(internal.tenant, internal.key_id)
+        return self.identify(authorization)
 
     def identify(self, authorization: str) -> Principal:
         """The principal of an `Authorization` header. Raises Unauthorized."""

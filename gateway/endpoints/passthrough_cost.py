@@ -40,7 +40,7 @@ class PassthroughCost:
     """Follows one answer. Reading, as of a job that is asked for again and again, costs nothing."""
 
     def __init__(self, price: Price | None, method: str) -> None:
-        self._price = price if method == "POST" else None
+        self._price, self._is_paid = price if method == "POST" else None, method == "POST"
         self._body: bytearray | None = None
         self._tail = b""
         self._num_images = 0
@@ -49,7 +49,7 @@ class PassthroughCost:
     def begin(self, status: int, media_type: str) -> None:
         """An answer arrives. Errors cost nothing."""
         self._is_answered = status < 400
-        self._is_json = media_type.startswith("application/json")
+        self._is_json = self._is_answered and self._is_paid and media_type.startswith("application/json")
         self._body = bytearray() if self._is_json else None
 
     def add(self, piece: bytes) -> None:

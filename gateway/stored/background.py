@@ -61,6 +61,7 @@ class Run:
     body: bytes = b""  # of the request
     keep: Sequence[Named] = ()  # the stored objects that the request names
     leave: Callable[[], None] = lambda: None  # called once: it counts in the tenant's limits no more
+    key_id: str = ""  # of the key that has asked
     events: list[bytes] = field(default_factory=list)  # each at its sequence_number
     is_cancelled: bool = False
     is_done: bool = False
@@ -196,7 +197,7 @@ class BackgroundResponses:
     async def _ask(self, run: Run, headers: list[tuple[bytes, bytes]]) -> None:
         """Answer the request."""
         more = {RESPONSE_ID: run.shape.response_id, "headers": headers}
-        caller = InternalCaller(run.tenant, is_admitted=True)
+        caller = InternalCaller(run.tenant, is_admitted=True, key_id=run.key_id)
         reply = await post(self.app, "/v1/responses", run.body, caller, more, run.feed)
         if reply.status != 200:
             error = msgspec.json.decode(reply.body)["error"]

@@ -44,4 +44,5 @@ def test_keys_of_one_tenant_share_its_name_and_cache() -> None:
     assert first.tenant == second.tenant == "research" and first.tenant_salt == second.tenant_salt
     assert [first.key_id, second.key_id] == [each.key_id for each in alone]
     assert third.tenant.startswith("key-") and third.tenant_salt != first.tenant_salt
-    assert ring.principal_of("research") == first
+    assert ring.principal_of("research") == ring.principal_of("research", "revoked") == first
+    assert ring.principal_of("research", second.key_id) == second

@@ -11,6 +11,7 @@ from gateway.accounting.admission import Admission
 from gateway.auth import KeyRing, Principal
 from gateway.endpoints.responses.create import chat_of, named_by
 from gateway.exchange.shape import encode
+from gateway.exchange.user import user_of
 from gateway.openai.responses.request import read_request
 from gateway.openai.responses.shape import ResponseShape
 from gateway.requests import refusals
@@ -67,7 +68,8 @@ class ResponsesEndpoint:
             what = "'background' is not supported: the policies store nothing. Leave it out"
             raise refusals.unsupported("background", what)
         tenant = principal.tenant
-        admitted = await self._admission.enter(principal, read.request.model)
+        user = user_of(tenant, read.request)
+        admitted = await self._admission.enter(principal, read.request.model, user=user)
         told = {**admitted.headers}
         leaves = ExitStack()
         leaves.callback(self._admission.settle, admitted)
@@ -77,7 +79,7 @@ class ResponsesEndpoint:
             shape = ResponseShape(read, read.request.model, shows_reasoning=False)
             asked = encode(body | {"stream": True})
             is_stream, keep = bool(read.request.stream), named_by(read)
-            run = Run(shape, tenant, self._store, is_stream, asked, keep, leaves.close)
+            run = Run(shape, tenant, self._store, is_stream, asked, keep, leaves.close, principal.key_id)
             begun = encode(shape.response)
             await self._background.begin(call, run, [*earlier, *items])
         except BaseException:

@@ -184,7 +184,7 @@ async def test_the_limits_of_tenants_hold(upstream: Upstream) -> None:
 async def test_the_tokens_of_answers_count(upstream: Upstream) -> None:
     app = app_of(upstream, limits=Limits(tokens_per_minute=7))
     async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as http:
-        assert [(await http.get("/v1/audio/x")).status_code for _ in range(3)] == [200, 200, 429]
+        assert [(await http.post("/v1/audio/x", json={})).status_code for _ in range(3)] == [200, 200, 429]
 
 
 async def test_a_client_that_leaves_ends_the_upstreams_request(upstream: Upstream) -> None:

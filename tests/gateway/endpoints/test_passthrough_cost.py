@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gateway.answer import Usage
 from gateway.endpoints.passthrough_cost import MAX_COUNTED_BYTES, PassthroughCost
 from policies.prices import Price
 
@@ -83,6 +84,14 @@ def test_reading_errors_and_models_without_a_price_cost_nothing() -> None:
     assert usd(PICTURES, status=400) == usd(PICTURES, price=None) == 0
     cost = PassthroughCost(PRICE, "POST")
     assert cost.charged(cost.usage).usd == 0  # nothing has arrived
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("DELETE", 200), ("POST", 400)])
+def test_tokens_of_what_is_read_again_and_of_errors_count_in_no_limit(method: str, status: int) -> None:
+    cost = PassthroughCost(PRICE, method)
+    cost.begin(status, "application/json")
+    cost.add(b'{"usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}}')
+    assert cost.charged(cost.usage).usage == Usage()
 
 
 def test_a_cut_answer_pays_what_had_arrived() -> None:

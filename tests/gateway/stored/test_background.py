@@ -13,6 +13,7 @@ import pytest
 from starlette.routing import Router
 
 from gateway.answer import Delta
+from gateway.auth import tenant_id
 from gateway.errors import RateLimited
 from gateway.providers.fake import FakeProvider, TextCall
 from gateway.settings import Settings
@@ -320,6 +321,34 @@ async def test_a_tenants_limits_are_asked_first(gated: Gated, tmp_path: Path) ->
         await ended(http, (await begin(http))["id"])
         limited = await http.post(PATH, json=BODY)
         assert limited.status_code == 429 and "per minute" in limited.text
+
+
+async def test_limits_of_users_and_keys_count_what_runs_in_the_background(
+    gated: Gated, tmp_path: Path
+) -> None:
+    both = Tenant(limits_per_user=Limits(requests_per_minute=1), limits_per_key=Limits(tokens_per_minute=1))
+    app = build_app(
+        Settings(
+            api_keys=("one", "two"),
+            key_tenants={tenant_id(key): "both" for key in ("one", "two")},
+            data_dir=str(tmp_path),
+        ),
+        Policies(
+            models={"ours": ModelEntry(engine=EngineModel(checkpoint="/none"))},
+            tenants={"both": both},
+            responses=ResponsesSection(),
+        ),
+        {"ours": gated.fake},
+    )
+    gated.goes_on.set()
+    async with http_client(app, authorization="Bearer two") as two, http_client(app) as one:
+        one.headers["authorization"] = "Bearer one"
+        await ended(two, (await begin(two, user="ann"))["id"])
+        refused = await one.post(PATH, json=BODY | {"user": "ann"})
+        assert refused.status_code == 429 and "per minute of each user" in refused.text
+        refused = await two.post(PATH, json=BODY | {"user": "ben"})
+        assert refused.status_code == 429 and "tokens per minute of each key" in refused.text
+        await begin(one, user="ben")  # the other key has used nothing
 
 
 async def test_streams_that_follow_are_bounded(
