@@ -31,10 +31,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     endpoint: str  # its name in `policies.endpoints`, or "passthrough"
     tenant: str
     key_id: str  # first 8 hex digits of the key's digest; "" without keys
-    user: str  # digest of the end user that the request names; "" for none
+    user: str = ""  # digest of the end user that the request names; "" for none
     model: str  # that answered, or was asked last; "" where none was chosen
     target: str  # of the upstream's targets, the one that was asked last
-    route: str  # "" for a request that names a model
+    route: str = ""  # "" for a request that names a model
     status: int  # of the answer; 499 where the client left first
     error_type: str  # class of gateway.errors; "" where all went well
     input_tokens: int
@@ -45,9 +45,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_estimated: bool  # some of the tokens
     machine_seconds: float  # of our engines
     cost_usd: float
-    cache: str  # a `gateway.response_cache.use.Outcome`; "" without a cache
-    guardrails: str  # verdicts, as `Verdicts` writes them
-    failed_models: tuple[str, ...]  # asked before `model`
+    cache: str = ""  # a `gateway.response_cache.use.Outcome`; "" without a cache
+    guardrails: str = ""  # verdicts, as `Verdicts` writes them
+    failed_models: tuple[str, ...] = ()  # asked before `model`
     num_attempts: int  # calls of models, retries and fallbacks included
     policy_version: str
 

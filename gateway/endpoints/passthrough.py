@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from urllib.parse import unquote_to_bytes
 
 from gateway.accounting.admission import Admission
 from gateway.accounting.ledger import Ledger
-from gateway.accounting.receipt import Charged, Receipt
 from gateway.auth import KeyRing, Principal
 from gateway.endpoints.passthrough_cost import PassthroughCost
 from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
@@ -65,6 +63,7 @@ class PassthroughEndpoint:
         place = spans.place_of(forwarder.upstream.base_url, forwarder.upstream.model or "")
         spec = APIS.get(api := forwarder.upstream.api)
         telemetry.call_started(forwarder.name, (spec and spec.span_name) or api, {}, place=place)
+        telemetry.num_attempts += 1
         cost = PassthroughCost(self._price, call.scope["method"])
         error: ApiError | None = None
         try:
@@ -89,42 +88,9 @@ class PassthroughEndpoint:
             telemetry.call_ended(
                 CallResult(usage, error_type=kind, error_status=status, cost_usd=charged.usd)
             )
-            self._report.give(self._receipt(call, principal, charged, error))
+            whose = call.request_id, telemetry, principal, charged, error
+            self._report.give(*whose, endpoint="passthrough", model=forwarder.name)
             error = None  # its traceback refers to this frame
-
-    def _receipt(
-        self, call: HttpCall, principal: Principal, charged: Charged, error: ApiError | None
-    ) -> Receipt:
-        usage, telemetry = charged.usage, call.telemetry
-        return Receipt(
-            request_id=call.request_id,
-            trace_id=telemetry.traceparent[3:35],
-            ended_s=time.time(),
-            duration_s=telemetry.meter.elapsed_s,
-            first_token_s=telemetry.time_to_first_chunk_s,
-            endpoint="passthrough",
-            tenant=principal.tenant,
-            key_id=principal.key_id,
-            user="",
-            model=self._forwarder.name,
-            target=telemetry.target,
-            route="",
-            status=200 if error is None else error.status,
-            error_type="" if error is None else type(error).__name__,
-            input_tokens=usage.prompt_tokens,
-            output_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            is_estimated=usage.is_estimated,
-            machine_seconds=0.0,
-            cost_usd=charged.usd,
-            cache="",
-            guardrails="",
-            failed_models=(),
-            num_attempts=1,
-            policy_version=self._report.policy_version,
-        )
 
     def _authorize(self, call: HttpCall) -> Principal:
         principal = self._keys.caller(call.authorization, call.internal_caller)
