@@ -21,6 +21,8 @@ from policies.tenants import Limits, Tenant, parents_of, rules_of
 RETRY_S = 1
 """`retry-after` while only requests that run are in the way."""
 SOFT_HEADER = "x-penstock-soft-limit"
+MOST = 1 << 53
+"""The most that one request asks or uses of a line: stores add 64-bit numbers."""
 _NONE = Limits()
 _ORDER = [CONCURRENT, *(f"{kind}_per_{window}" for kind in KINDS for window in reversed(WINDOWS))]
 _NAMES = {"usd": "USD", "machine_seconds": "machine seconds"}
@@ -114,7 +116,7 @@ class Admission:
         per_model = self._rules_of(tenant).limits_per_model.get(model, Limits())
         of_model = list(_lines(f"model:{tenant}:{model}", per_model))
         asked = [
-            line._replace(asked=_whole(line.kind, getattr(highest, line.kind, 0)), is_bounded=is_bounded)
+            line._replace(asked=_asks(line.kind, getattr(highest, line.kind, 0)), is_bounded=is_bounded)
             if _is_cost(line)
             else _asking(line, admitted.num_answers)
             for line in [*admitted.costs, *of_model]
@@ -132,8 +134,8 @@ class Admission:
         usage = charged.usage
         used = {
             "tokens": usage.prompt_tokens + usage.completion_tokens,
-            "usd": _whole("usd", charged.usd),
-            "machine_seconds": _whole("machine_seconds", usage.machine_seconds),
+            "usd": _asks("usd", charged.usd),
+            "machine_seconds": _asks("machine_seconds", usage.machine_seconds),
         }
         ended = [Settled(line, amount, 0) for line, amount in admitted.held]
         ended += [Settled(line, 0, used[line.kind]) for line in admitted.costs if used[line.kind]]
@@ -152,7 +154,7 @@ class Admission:
         self._ledger.on_refusal(line.scope.split(":")[1], line.field)
         code = "budget_exceeded" if line.kind == "usd" else "rate_limit_exceeded"
         if line.is_bounded and line.limit is not None and line.asked > line.limit:
-            cost = f"{line.asked / PER_UNIT.get(line.kind, 1):.6g} {_NAMES.get(line.kind, line.kind)}"
+            cost = f"{line.asked / PER_UNIT.get(line.kind, 1):.15g} {_NAMES.get(line.kind, line.kind)}"
             return RateLimited(
                 f"This request may cost {cost}, more than the limit of {_told(line)}. Send a smaller "
                 "max_tokens, n or prompt.",
@@ -204,7 +206,11 @@ def _others(rules: Tenant, principal: Principal, user: str) -> Iterator[Line]:
 
 
 def _whole(kind: str, amount: float) -> int:
-    return round(amount * PER_UNIT.get(kind, 1))
+    return round(min(amount * PER_UNIT.get(kind, 1), float(1 << 62)))  # a limit may be infinite
+
+
+def _asks(kind: str, amount: float) -> int:
+    return min(_whole(kind, amount), MOST)
 
 
 def _asking(line: Line, num_answers: int) -> Line:

@@ -131,7 +131,8 @@ class SharedAccounts:
             return
         try:
             answer = await self._bounded(self._run(asked, ended), self._store.timeout_s)
-        except ApiError as error:
+        except Exception as failure:  # noqa: BLE001 - requests wait for the answer
+            error = failure if isinstance(failure, ApiError) else Unavailable(type(failure).__name__)
             self._changed |= {line.name for each in asked for line in each.lines}
             self._fail(error)
             self._run_alone(asked, ended)

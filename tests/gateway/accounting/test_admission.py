@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.accounting.accounts import MemoryAccounts
-from gateway.accounting.admission import SOFT_HEADER, Admission, Admitted, Cost
+from gateway.accounting.admission import MOST, SOFT_HEADER, Admission, Admitted, Cost
 from gateway.accounting.counters import Counters
 from gateway.accounting.ledger import Ledger
 from gateway.accounting.receipt import Charged
@@ -265,3 +265,14 @@ async def test_a_request_that_waits_as_long_as_it_is_told_is_admitted(began_s: f
         assert 1 <= wait_s <= 62
         now_s += wait_s
         await door.enter(T)
+
+
+async def test_prices_and_limits_without_a_bound_are_numbers_still() -> None:
+    counted = ledger()
+    door = admission(counted, usd_per_day=float("inf"), tokens_per_day=1 << 70)
+    admitted = await reserve(door, Cost(10.0, float("inf")))
+    assert held(counted) == {"usd_per_day:tenant:t": MOST, "tokens_per_day:tenant:t": 10}
+    door.settle(admitted, spent(10, usd=float("inf")))
+    assert not held(counted)
+    with pytest.raises(RateLimited, match="may cost 1000003 tokens, more than"):
+        await reserve(admission(tokens_per_day=5), Cost(1_000_003.0))

@@ -14,7 +14,7 @@ import redis
 
 from gateway.accounting.accounts import Settled
 from gateway.accounting.counters import Counters
-from gateway.accounting.holds import RedisHolds
+from gateway.accounting.holds import Answer, RedisHolds
 from gateway.accounting.lines import Line, Verdict
 from gateway.accounting.shared_accounts import MAX_BATCH, SharedAccounts
 from gateway.accounting.stores import RedisCounters
@@ -226,4 +226,22 @@ async def test_500_at_once_are_asked_in_few_batches(server: RedisServer) -> None
     verdicts = await asyncio.gather(*(worker.ask() for _ in range(500)))
     assert sum(bool(each.granted) for each in verdicts) == LIMIT
     assert worker.faults == []
+    await worker.close()
+
+
+async def test_a_defect_of_the_store_leaves_no_request_waiting(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> Answer:
+        raise ValueError("no answer has this shape")
+
+    worker = Worker(server)
+    await worker.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.accounts._store, "run", broken)
+        async with asyncio.timeout(10):
+            assert (await worker.ask()).granted
+        assert worker.accounts.fault == "ValueError"
+    await worker.back()
+    assert await held(worker) == 2
     await worker.close()
