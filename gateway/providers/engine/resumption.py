@@ -48,6 +48,7 @@ class Resumption:
                 self._num_deaths,
                 model.name,
                 self._num_while_running,
+                extra={"fields": {"request_id": request_id}},
             )
         if is_suspect:
             raise ServerError(

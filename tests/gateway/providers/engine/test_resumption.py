@@ -179,6 +179,7 @@ async def test_a_request_that_runs_at_two_deaths_is_an_error_and_logged_by_its_i
     assert (error["error"]["code"], len(engine.requests)) == ("engine_error", 2)
     (record,) = [record for record in caplog.records if record.name == resumption.__name__]
     assert response.headers["x-request-id"] in record.getMessage()
+    assert record.__dict__["fields"] == {"request_id": response.headers["x-request-id"]}  # in JSON lines
     assert TEXT[:3] not in caplog.text and "Say it" not in caplog.text
 
 
