@@ -197,14 +197,16 @@ class SharedAccounts:
     async def _bounded(self, work: Coroutine[None, None, Answer], timeout_s: float) -> Answer:
         """The answer within this time. Raises Unavailable."""
         task = asyncio.create_task(work)
-        await asyncio.wait([task], timeout=timeout_s)
-        for _ in range(5):  # a busy loop may have been late, not the store
-            if task.done():
-                return task.result()
-            await asyncio.sleep(0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ApiError):
-            await task
+        try:
+            await asyncio.wait([task], timeout=timeout_s)
+            for _ in range(5):  # a busy loop may have been late, not the store
+                if task.done():
+                    return task.result()
+                await asyncio.sleep(0)
+        finally:  # also when the lease is no longer kept: nothing may renew it after its end
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
         raise Unavailable("The store of limits does not answer in time.")
 
     def _fail(self, error: ApiError) -> None:

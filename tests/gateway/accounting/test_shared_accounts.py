@@ -35,12 +35,15 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 class Worker:
     """One gateway worker's accounts."""
 
-    def __init__(self, server: RedisServer, on_failure: OnFailure = "share") -> None:
+    def __init__(
+        self, server: RedisServer, on_failure: OnFailure = "share", *, timeout_s: float = 10.0
+    ) -> None:
+        """`timeout_s`: longer than a busy machine is busy."""
         self.faults: list[str] = []
         self.counters = Counters(RedisCounters(server.url, "p"))
-        self.accounts = SharedAccounts(
-            RedisHolds(server.url, "p"), self.counters, on_failure, self.faults.append
-        )
+        store = RedisHolds(server.url, "p")
+        store.timeout_s = timeout_s
+        self.accounts = SharedAccounts(store, self.counters, on_failure, self.faults.append)
 
     async def ask(self, tokens: int = 1, *, scope: str = "tenant:t") -> Verdict:
         return await self.accounts.reserve(self.lines(tokens, scope))
@@ -181,7 +184,7 @@ async def test_a_redis_that_was_flushed_admits_no_tenant_again(
 
 
 async def test_a_slow_redis_costs_a_request_50_ms_and_the_next_ones_nothing(server: RedisServer) -> None:
-    worker = Worker(server)
+    worker = Worker(server, timeout_s=RedisHolds.timeout_s)
     await worker.ask()
     assert server._process is not None
     os.kill(server._process.pid, signal.SIGSTOP)
