@@ -204,7 +204,9 @@ class Counters:
     def _use(self, key: str) -> None:
         if key not in self._used:
             self._used.add(key)
-            self._expiring[expiry(key)].add(key)
+            if (at_s := expiry(key)) not in self._expiring and self._store is None:
+                self._forget()  # no task does
+            self._expiring[at_s].add(key)
         if self._store is not None and self._task is None:
             with contextlib.suppress(RuntimeError):  # outside an event loop, as in a dry run
                 loop = asyncio.get_running_loop()

@@ -343,3 +343,14 @@ async def test_limits_of_users_are_forgotten_soon_and_without_a_search() -> None
     await counters.sync()
     assert len(counters._sums) == 1 and counters.total("usd:tenant:t", DAY_S, 4) == 1
     assert len(counters._expiring) == 1 + 3  # what has been read just now
+
+
+async def test_without_a_store_what_has_expired_is_forgotten_too() -> None:
+    clock = Clock()
+    counters = Counters(now_s=clock)
+    for _ in range(1000):
+        counters.add("requests_per_minute:tenant:t", 1, MINUTE_S)
+        assert counters.recent("requests_per_minute:tenant:t", MINUTE_S) >= 1
+        clock.now_s += MINUTE_S
+    sizes = [len(each) for each in (counters._sums, counters._added, counters._used, counters._expiring)]
+    assert max(sizes) < 10
