@@ -1,7 +1,7 @@
 """One server for all of these tests; those that would break it start their own.
 
 `start_server` ends it with the test, `start_module_server` with the module's tests;
-a fourth at a time is refused.
+a fifth at a time is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.e2e.upstream import Upstream
 
 MODEL = "pico-small"
 LOG_LINES_SHOWN = 60
-MAX_SERVERS = 3
+MAX_SERVERS = 4
+"""The one of all tests, and three gateways without engines."""
 DEFAULT_POLICIES = Path(__file__).resolve().parents[2] / "policies" / "default"
 SERVERS = pytest.StashKey[list[Server]]()
 
