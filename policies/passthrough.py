@@ -19,7 +19,7 @@ PassthroughPath = Annotated[str, Meta(pattern=r"^/v1(/[a-z0-9_-]+)+$", max_lengt
 OWN_PATHS = (
     *own_prefixes(), "/v1/conversations",
     "/v1/models", "/v1/files", "/v1/batches", "/v1/cache", "/v1/feedback", "/v1/load_lora_adapter",
-    "/v1/unload_lora_adapter",
+    "/v1/unload_lora_adapter", "/v1/usage",
 )  # fmt: skip
 """What Penstock serves itself; a test compares this with its routes."""
 

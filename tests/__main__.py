@@ -1,6 +1,6 @@
 """`python -m tests`: both halves of the tests at once, the output of both, one verdict.
 
-Each half leaves a core idle for much of its time: the engine's tests beside all others.
+Each half leaves a core idle for much of its time: the engine and much of the gateway beside all others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from types import FrameType
 from backend.parent_death_signal import die_with
 from tests.orphans import end_with_this_process
 
-BESIDE = ["tests/backend"]
-SHOWN = ["tests", "--ignore=tests/backend"]
+BESIDE = [
+    "tests/backend",
+    *(f"tests/gateway/{each}" for each in ("admin", "cli", "evaluation", "processes", "providers")),
+]
+SHOWN = ["tests", *(f"--ignore={each}" for each in BESIDE)]
 STOP_TIMEOUT_S = 60.0
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from gateway.accounting.counters import DAY_S
+from gateway.accounting.counters import DAY_S, MONTH_S
 from gateway.accounting.ledger import Ledger
+from gateway.accounting.lines import PER_UNIT, Line
 from gateway.auth import ANONYMOUS, KeyRing, Principal
 from gateway.errors import ApiError
 from gateway.exchange.endpoint import CHAT, Endpoint
@@ -164,6 +165,9 @@ def _no_cache() -> ResponseCache:
 def _ledger(live: Live, tenant: str) -> Ledger:
     ledger = Ledger()
     ledger.counters.add(f"usd:tenant:{tenant}", live.tenant_spent_usd, DAY_S)
+    for field, window_s in (("usd_per_day", DAY_S), ("usd_per_month", MONTH_S)):
+        line = Line(field, f"tenant:{tenant}", None, None)
+        ledger.counters.add(line.name, live.tenant_spent_usd * PER_UNIT["usd"], window_s)
     for model, usd in live.spent_usd.items():
         ledger.counters.add(f"usd:model:{model}", usd, DAY_S)
     return ledger
