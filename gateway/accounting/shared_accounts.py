@@ -239,10 +239,10 @@ class SharedAccounts:
 
     async def _refresh(self) -> None:
         """Renew the lease, and learn what others have used and set aside since. Raises Unavailable."""
-        nobody_waits = bool(self.fault) or not self._is_known
+        no_request_waits = bool(self.fault) or not self._is_known
         lines = [each.line._replace(asked=0, limit=None) for each in [*self._seen.values()][-MAX_BATCH:]]
         asked = [_Asked(lines, asyncio.get_running_loop().create_future())]
-        timeout_s = PROBE_TIMEOUT_S if nobody_waits else self._store.timeout_s
+        timeout_s = PROBE_TIMEOUT_S if no_request_waits else self._store.timeout_s
         self._learn(asked, [], await self._bounded(self._renewed(asked), timeout_s))
 
     async def _renewed(self, asked: Sequence[_Asked]) -> Answer:

@@ -277,7 +277,7 @@ class Slow(Failing):
         return await super().exchange(added, wanted)
 
 
-async def test_what_is_being_told_when_nobody_waits_any_more_counts_once() -> None:
+async def test_what_is_being_told_when_no_request_waits_any_more_counts_once() -> None:
     store = Slow()
     counters = Counters(store)
     counters.add("n", 1, DAY_S)
