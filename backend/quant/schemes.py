@@ -1,0 +1,93 @@
+"""One record for the quantised weights of every format; readers convert to it, products lay it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Scheme = Literal["int8", "fp8", "int4", "mxfp4"]
+"""int8: W8A8, rows of x are rounded as well. fp8: E4M3. int4 and mxfp4 (E2M1): only weights."""
+
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """A weight [N, K]: w[n, k] = (values[n, k] - zeros[i, j]) * scales[i, j] for the block (i, j) of (n, k).
+
+    Blocks are `block` = (rows, columns) large; those at the edges may be smaller. Columns of one group are
+    neighbours: with `order`, column j of `values` multiplies column order[j] of x (GPTQ's act-order).
+    """
+
+    scheme: Scheme
+    values: Tensor  # [N, K] int8, or float8_e4m3fn for fp8; E2M1 values are stored doubled, -12 to 12
+    scales: Tensor  # [ceil(N / rows), ceil(K / columns)] float32
+    block: tuple[int, int]
+    zeros: Tensor | None = None  # int8, in the shape of `scales`; None: symmetric
+    order: Tensor | None = None  # [K] int64
+
+    def __post_init__(self) -> None:
+        """Check shapes."""
+        (n, k), (rows, columns) = self.values.shape, self.block
+        assert self.scales.shape == (-(-n // rows), -(-k // columns)) and self.scales.dtype == torch.float32
+        assert self.zeros is None or self.zeros.shape == self.scales.shape
+        assert self.order is None or self.order.shape == (k,)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K)."""
+        n, k = self.values.shape
+        return n, k
+
+    def dequantize(self) -> Tensor:
+        """The weight [N, K] in float32, its columns in the order of x."""
+        values = self.values.float()
+        if self.zeros is not None:
+            values -= self._spread(self.zeros.float())
+        values *= self._spread(self.scales)
+        if self.order is None:
+            return values
+        return torch.empty_like(values).index_copy_(1, self.order, values)
+
+    def _spread(self, by_block: Tensor) -> Tensor:
+        """One number for each element: [N, K]."""
+        (n, k), (rows, columns) = self.values.shape, self.block
+        return by_block.repeat_interleave(rows, 0)[:n].repeat_interleave(columns, 1)[:, :k]
+
+
+def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
+    """The weights [N_i, K] below one another, or None where their layouts differ.
+
+    Parts of GPTQ with act-order differ: each has its own order.
+    """
+    first, *others = parts
+    if not others:
+        return first
+    for part in others:
+        alike = (part.scheme, part.block, part.zeros is None) == (
+            first.scheme,
+            first.block,
+            first.zeros is None,
+        )
+        if not alike or not _is_same_order(first.order, part.order):
+            return None
+    if any(part.shape[0] % part.block[0] for part in parts[:-1]):
+        return None
+    zeros = [part.zeros for part in parts if part.zeros is not None]
+    return QuantizedWeight(
+        first.scheme,
+        torch.cat([part.values for part in parts]),
+        torch.cat([part.scales for part in parts]),
+        first.block,
+        torch.cat(zeros) if zeros else None,
+        first.order,
+    )
+
+
+def _is_same_order(first: Tensor | None, second: Tensor | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return torch.equal(first, second)
