@@ -12,6 +12,7 @@ import msgspec
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
+KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
 
 
@@ -41,6 +42,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sha256: dict[str, str] = {}
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: bfloat16 on a GPU or a CPU with AMX, else float32
+    kv_dtype: KVDtypeName = "auto"  # of stored keys and values; fp8 is E4M3
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory
     # None: on a CPU 25 % of the free memory, at most 1 GiB; on CUDA 85 % of what the weights leave
     kv_cache_bytes: int | None = None

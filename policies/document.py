@@ -202,6 +202,14 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = {}
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    kv_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "int8", "fp8"],
+        Meta(
+            description="Of stored keys and values, a draft model's included; networks small enough to "
+            "draft in compiled code keep float32. `int8` and `fp8` (E4M3) have a scale for each token and "
+            "head: about twice the tokens of `bfloat16` in the same memory."
+        ),
+    ] = "auto"
     max_model_tokens: Positive | None = None
     kv_cache_bytes: Positive | None = None
     num_pages: Positive | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from backend.kernels.quantised_kv import LARGEST, quantise, stored_width
 from backend.types import PAGE_TOKENS
 
 
@@ -17,17 +18,22 @@ class KVLayout:
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    dtype: torch.dtype
+    dtype: torch.dtype  # int8 and float8_e4m3fn: with a scale for each slot and head
     device: torch.device
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page over all layers, keys and values."""
-        return self.num_layers * PAGE_TOKENS * 2 * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+        """Bytes of one page over all layers, keys and values, scales included."""
+        return self.num_layers * PAGE_TOKENS * 2 * self.num_kv_heads * self.width * self.dtype.itemsize
+
+    @property
+    def width(self) -> int:
+        """Elements of one head of one slot: `head_dim`, or more in 8 bits; see kernels/quantised_kv.py."""
+        return stored_width(self.head_dim, self.dtype)
 
 
 class KVStorage:
-    """Keys and values [num_layers, num_pages, 16, 2, kv_heads, head_dim]; axis 3 is (key, value).
+    """Keys and values [num_layers, num_pages, 16, 2, kv_heads, width]; axis 3 is (key, value).
 
     Pages start as zeros and only ever hold finite numbers: attention multiplies masked slots by 0, and
     0 * NaN would leak from one sequence into another.
@@ -37,11 +43,13 @@ class KVStorage:
 
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
-        shape = (layout.num_layers, num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.head_dim)
+        shape = (layout.num_layers, num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.width)
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
         self.memory = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
         self.layers = list(self.memory.unbind())
-        self._slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
+        # Torch copies no rows of float8 by index.
+        copied = torch.int8 if layout.dtype in LARGEST else layout.dtype
+        self._slots: list[Tensor] = [layer.view(copied).flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
     def num_pages(self) -> int:
@@ -50,8 +58,9 @@ class KVStorage:
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
-        target = self._slots[layer]
-        target.index_copy_(0, slots, keys_values.to(target.dtype))
+        dtype, target = self.layout.dtype, self._slots[layer]
+        stored = quantise(keys_values, dtype) if dtype in LARGEST else keys_values.to(dtype)
+        target.index_copy_(0, slots, stored.view(target.dtype))
 
     def copy_pages(self, pages: Tensor, num_more: int, first_layer: int = 0) -> KVStorage:
         """The layers from `first_layer` on of B sequences, with their pages [B, P] and `num_more` zeroed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,6 +12,13 @@ from backend.kernels.linear import WeightLayout
 
 _SMALL_KV_BYTES = 1 << 16
 """Up to this many bytes per token in float32, converting keys and values costs more than it saves."""
+
+_KV_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+    "fp8": torch.float8_e4m3fn,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,11 @@ def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dty
     computed in bfloat16 if the device is fast at that. Other CPUs compute in float32 over 16-bit weights,
     keys and values, as they are bound by memory bandwidth.
     """
+    precision = _automatic(config, model, stored)
+    return replace(precision, kv=_KV_DTYPES.get(config.kv_dtype, precision.kv))
+
+
+def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     device = _device(config)
     narrow = config.dtype == "auto" and stored != torch.float32
     if config.dtype == "bfloat16" or (narrow and _has_bfloat16(device)):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backend.kernels.paged_attention.plan import Group, WindowPlan
+from backend.kernels.quantised_kv import dequantise
 
 _FEW_QUERIES = 16
 _LEAST_SEQUENCES = 8
@@ -23,7 +24,7 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
     _, num_heads, head_dim = q.shape
     own = q if group.is_whole_step else q[group.rows]
-    keys, values = _keys_values(kv, group, q.dtype)
+    keys, values = _keys_values(kv, group, head_dim, q.dtype)
     num_kv_heads = keys.shape[1]
     if _may_fold(group, num_heads, num_kv_heads):
         result = _attend_folded(own, keys, values, group)
@@ -76,9 +77,9 @@ def _attend_folded(own: Tensor, keys: Tensor, values: Tensor, group: Group) -> T
     return result[:, :, :num_rows]
 
 
-def _keys_values(kv: Tensor, group: Group, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _keys_values(kv: Tensor, group: Group, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Keys and values of the group, each [count, Hkv, length, D]; views where the pages are one run."""
     pages = kv[group.pages] if isinstance(group.pages, slice) else kv.index_select(0, group.pages)
     by_sequence = pages.view(group.count, -1, *kv.shape[2:])[:, : group.length]
-    keys, values = by_sequence.to(dtype).permute(2, 0, 3, 1, 4).unbind(0)
+    keys, values = dequantise(by_sequence, head_dim, dtype).permute(2, 0, 3, 1, 4).unbind(0)
     return keys, values

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 import torch
 
-from backend.config import EngineConfig, ModelConfig
+from backend.config import EngineConfig, KVDtypeName, ModelConfig
 from backend.models.checkpoint_config import read_model_config
 from backend.models.precision import choose_precision
 from backend.pico.export import WEIGHTS
@@ -40,3 +43,16 @@ def test_float32_is_never_computed_more_coarsely(model: ModelConfig, monkeypatch
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
     assert choose_precision(config, model, torch.float32).compute is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("bfloat16", torch.bfloat16), ("int8", torch.int8), ("fp8", torch.float8_e4m3fn)]
+)
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_keys_and_values_have_the_dtype_that_is_asked_for(
+    name: KVDtypeName, dtype: torch.dtype, stored: torch.dtype, model: ModelConfig
+) -> None:
+    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
+    plain = choose_precision(config, model, stored)
+    found = choose_precision(msgspec.structs.replace(config, kv_dtype=name), model, stored)
+    assert found == replace(plain, kv=dtype)

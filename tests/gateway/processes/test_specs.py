@@ -25,16 +25,18 @@ def policies(engine: EngineModel) -> Policies:
     return Policies(models={"m": ModelEntry(engine=engine)})
 
 
-def test_the_engines_config_has_its_policys_drafting(checkpoint: str) -> None:
+def test_the_engines_config_has_what_its_policy_says(checkpoint: str) -> None:
     engine = EngineModel(
         checkpoint=checkpoint,
         speculative=Speculative(drafter="suffix", max_tokens=5, tree_nodes=9),
         adapters={"a": AdapterEntry(path="/a"), "b": AdapterEntry(path="/b", force=True)},
         unknown_fields="ignore",  # for the gateway only
+        kv_dtype="fp8",
     )
     line = backend_config("m", policies(engine), Settings()).line()
     config = msgspec.json.decode(line, type=EngineConfig)
     assert (config.speculative.drafter, config.speculative.max_tokens) == ("suffix", 5)
+    assert config.kv_dtype == "fp8"
     assert config.speculative.adaptive and config.speculative.tree_nodes == 9
     assert (config.adapters, config.forced_adapters) == ({"a": "/a", "b": "/b"}, ["b"])
 
