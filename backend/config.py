@@ -14,6 +14,8 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
+WeightScheme = Literal["int8", "fp8", "int4", "mxfp4", "w8a16"]
+"""int8: rows of x are rounded as well (W8A8). Else only weights: fp8 E4M3, mxfp4 E2M1, others integers."""
 
 
 class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,6 +95,25 @@ class MoEConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """How quantised weights of a checkpoint are stored, by its config.json."""
+
+    scheme: WeightScheme
+    bits: int
+    block: tuple[int, int]  # rows and columns that share a scale; 0: all
+    is_symmetric: bool = True  # without zero points
+    is_packed: bool = True  # several values in a word
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationConfig:
+    """The formats of a checkpoint's quantised weights; which weights they are, its tensors tell."""
+
+    method: Literal["awq", "compressed-tensors", "fp8", "gptq", "gptq_v2"]
+    formats: tuple[WeightFormat, ...]  # several, where modules differ
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The shape of a decoder of any family."""
 
@@ -117,3 +138,4 @@ class ModelConfig:
     windows: tuple[int | None, ...] = ()
     moe: MoEConfig | None = None
     moe_layers: frozenset[int] = frozenset()
+    quantization: QuantizationConfig | None = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import PlainWeight, WeightLayout, pack
+from backend.kernels.linear import PlainWeight, WeightLayout
 from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters
+from backend.quant.products import pack
+from backend.quant.schemes import QuantizedWeight
 
 
 class Linear:
@@ -16,14 +19,15 @@ class Linear:
 
     __slots__ = ("_multiply", "adapters", "in_features", "out_features", "part_features")
 
-    def __init__(self, weights: list[Tensor], biases: list[Tensor] | None, layout: WeightLayout) -> None:
+    def __init__(
+        self, weights: Sequence[Tensor | QuantizedWeight], biases: list[Tensor] | None, layout: WeightLayout
+    ) -> None:
         """`weights` [N_i, K] and `biases` [N_i] are stacked in order; both may be freed afterwards."""
-        weight = torch.cat(weights)  # copies even one: tensors of the mapped file may be misaligned
         bias = None if not biases else torch.cat(biases)
-        self.out_features, self.in_features = weight.shape
-        self.part_features = tuple(len(part) for part in weights)
+        self.part_features = tuple(weight.shape[0] for weight in weights)
+        self.out_features, self.in_features = sum(self.part_features), weights[0].shape[1]
         self.adapters: SlotWeights | None = None  # made when the first adapter needs them
-        self._multiply = pack(weight, bias, layout)
+        self._multiply = pack(weights, bias, layout)
 
     @property
     def matrix(self) -> Tensor:

@@ -20,6 +20,9 @@ from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import ExpertNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
+from backend.quant.checkpoint import read_quantized
+from backend.quant.products import dense
+from backend.quant.schemes import QuantizedWeight
 
 
 class DecoderBuilder:
@@ -41,8 +44,8 @@ class DecoderBuilder:
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
         layers = [self.layer(number) for number in range(config.num_layers)]
-        stored = embedding if config.tie_word_embeddings else self.reader.get(names.head, table)
-        head = Linear([self._place(stored)], None, self.precision.weights)
+        stored = embedding if config.tie_word_embeddings else self._read(names.head, table)
+        head = Linear([self._ready(stored)], None, self.precision.weights)
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         return Decoder(
             config=config,
@@ -118,7 +121,8 @@ class DecoderBuilder:
         """A second copy of the experts for the fused loop, if they are small and run on a CPU in float32."""
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         on_cpu = self.precision.device.type == "cpu" and self.precision.compute is torch.float32
-        if not on_cpu or not FusedExperts.fits(moe.num_experts, wide, narrow):
+        fits = self.config.quantization is None and FusedExperts.fits(moe.num_experts, wide, narrow)
+        if not on_cpu or not fits:
             return None
 
         def read(name: str, shape: tuple[int, int]) -> list[Tensor]:
@@ -132,7 +136,7 @@ class DecoderBuilder:
         self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
     ) -> Linear:
         """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
-        stored = [self.reader.get(name, (count, columns)) for name, count in rows.items()]
+        stored = [self._read(name, (count, columns)) for name, count in rows.items()]
         biases = None
         if bias:
             biases = [
@@ -141,9 +145,11 @@ class DecoderBuilder:
             ]
         is_site = layout is None
         layout = layout or self.precision.weights
-        if layout == "half" and any(weight.dtype == torch.float32 for weight in stored):
+        if not is_site:
+            stored = [dense(weight) for weight in stored]
+        if layout == "half" and any(_is_float32(weight) for weight in stored):
             layout = "packed"  # fp16 would lose precision
-        linear = Linear([self._place(weight) for weight in stored], biases, layout)
+        linear = Linear([self._ready(weight) for weight in stored], biases, layout)
         if is_site:  # adapters cannot change a router
             parts = (name.removesuffix(".weight") for name in rows)
             self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
@@ -154,8 +160,31 @@ class DecoderBuilder:
         weight = self._place(self.reader.get(name, (self.config.hidden_size,)))
         return RMSNorm(_own(weight), self.config.rms_norm_eps)
 
+    def _read(self, name: str, shape: tuple[int, int]) -> Tensor | QuantizedWeight:
+        return read_weight(self.reader, name, shape, self.config)
+
+    def _ready(self, weight: Tensor | QuantizedWeight) -> Tensor | QuantizedWeight:
+        """A weight for a Linear; quantised ones stay so where there are products with them."""
+        has_products = self.precision.weights != "plain"
+        return weight if isinstance(weight, QuantizedWeight) and has_products else self._place(dense(weight))
+
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.precision.device, self.precision.compute)
+
+
+def read_weight(
+    reader: WeightReader, name: str, shape: tuple[int, int], config: ModelConfig
+) -> Tensor | QuantizedWeight:
+    """A matrix as it is stored. Raises CheckpointError."""
+    if config.quantization is not None:
+        found = read_quantized(reader, name.removesuffix(".weight"), shape, config.quantization)
+        if found is not None:
+            return found
+    return reader.get(name, shape)
+
+
+def _is_float32(weight: Tensor | QuantizedWeight) -> bool:
+    return isinstance(weight, Tensor) and weight.dtype == torch.float32
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
 from backend.models.families.family import SparseLayers
+from backend.models.quantization import read_quantization
 
 ACTIVATIONS = ("silu", "swish")
 """Two names of one function."""
@@ -58,6 +59,7 @@ def read_model_config(directory: str | Path) -> ModelConfig:
         windows=family.read_windows(reader, num_layers),
         moe=None if sparse is None else sparse.moe,
         moe_layers=frozenset() if sparse is None else sparse.layers,
+        quantization=read_quantization(reader),
     )
 
 
@@ -105,13 +107,6 @@ def _find_family(path: Path, raw: dict[str, Any]) -> Family:
 
 def _refuse_unsupported(reader: ConfigReader) -> None:
     raw = reader.raw
-    if raw.get("quantization_config") is not None:
-        section = raw["quantization_config"]
-        method = section.get("quant_method") if isinstance(section, dict) else section
-        raise CheckpointError(
-            f"{reader.path}: quantised checkpoints ({method!r}) are not supported; "
-            "use the unquantised checkpoint"
-        )
     if raw.get("hidden_act", "silu") not in ACTIVATIONS:
         raise reader.unsupported("hidden_act", raw["hidden_act"], "'silu'")
 

@@ -5,7 +5,7 @@ Tensors are memory-mapped: they are read when `get` is called. Errors are Checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from backend.errors import CheckpointError
 from backend.models.weight_files import weight_files
-
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+from backend.quant.stored import FLOATS
 
 
 class WeightReader:
@@ -49,21 +48,36 @@ class WeightReader:
 
     def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor as stored. Raises CheckpointError if it is missing, has another shape or is no float."""
+        found = self.shape(name)
+        if found is not None and found != shape:
+            raise self.error(
+                name,
+                f"has shape {list(found)}, config.json implies {list(shape)}; the files belong to different "
+                "checkpoints",
+            )
+        return self.read(name, FLOATS)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a tensor; None where there is none of this name."""
+        return tuple(self._files[name].get_slice(name).get_shape()) if name in self._files else None
+
+    def read(self, name: str, dtypes: Collection[torch.dtype]) -> Tensor:
+        """The tensor as stored. Raises CheckpointError if it is missing or has none of these dtypes."""
         tensor = self._load(name)
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(
-                f"{self._paths[name]}: {name!r} has shape {list(tensor.shape)}, config.json implies "
-                f"{list(shape)}; the files belong to different checkpoints, download it again"
-            )
-        if tensor.dtype not in _FLOATS:
-            raise CheckpointError(
-                f"{self._paths[name]}: {name!r} is {tensor.dtype}, expected float32, bfloat16 or float16; "
-                "use the unquantised checkpoint"
-            )
+        if tensor.dtype not in dtypes:
+            expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            raise self.error(name, f"is {tensor.dtype}, expected one of {expected}")
         self._read_tensors += 1
         if self._on_progress is not None:
             self._on_progress(min(1.0, self._read_tensors / len(self._files)))
         return tensor
+
+    def error(self, name: str, problem: str) -> CheckpointError:
+        """The error about a tensor, with the file that it should be in."""
+        return CheckpointError(
+            f"{self._paths.get(name, self._directory)}: {name!r} {problem}; download it again, or "
+            "use the unquantised checkpoint"
+        )
 
     def _load(self, name: str) -> Tensor:
         if name not in self._files:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-Scheme = Literal["int8", "fp8", "int4", "mxfp4"]
-"""int8: W8A8, rows of x are rounded as well. fp8: E4M3. int4 and mxfp4 (E2M1): only weights."""
+from backend.config import WeightScheme
 
-SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_SPREAD_ROWS = 64
+"""Rows of blocks whose scales are spread over their elements at a time: a whole weight's take memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class QuantizedWeight:
     neighbours: with `order`, column j of `values` multiplies column order[j] of x (GPTQ's act-order).
     """
 
-    scheme: Scheme
+    scheme: WeightScheme
     values: Tensor  # [N, K] int8, or float8_e4m3fn for fp8; E2M1 values are stored doubled, -12 to 12
     scales: Tensor  # [ceil(N / rows), ceil(K / columns)] float32
     block: tuple[int, int]
@@ -44,18 +43,21 @@ class QuantizedWeight:
 
     def dequantize(self) -> Tensor:
         """The weight [N, K] in float32, its columns in the order of x."""
-        values = self.values.float()
-        if self.zeros is not None:
-            values -= self._spread(self.zeros.float())
-        values *= self._spread(self.scales)
+        dense = self.values.float()
+        step = _SPREAD_ROWS * self.block[0]
+        for i in range(0, len(self.scales), _SPREAD_ROWS):
+            rows = dense[i * self.block[0] :][:step]
+            if self.zeros is not None:
+                rows -= self._spread(self.zeros[i : i + _SPREAD_ROWS], rows)
+            rows *= self._spread(self.scales[i : i + _SPREAD_ROWS], rows)
         if self.order is None:
-            return values
-        return torch.empty_like(values).index_copy_(1, self.order, values)
+            return dense
+        return torch.empty_like(dense).index_copy_(1, self.order, dense)
 
-    def _spread(self, by_block: Tensor) -> Tensor:
-        """One number for each element: [N, K]."""
-        (n, k), (rows, columns) = self.values.shape, self.block
-        return by_block.repeat_interleave(rows, 0)[:n].repeat_interleave(columns, 1)[:, :k]
+    def _spread(self, by_block: Tensor, rows: Tensor) -> Tensor:
+        """One number for each element of `rows`."""
+        (n, k), (height, width) = rows.shape, self.block
+        return by_block.repeat_interleave(height, 0)[:n].repeat_interleave(width, 1)[:, :k]
 
 
 def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:

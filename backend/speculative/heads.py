@@ -25,13 +25,14 @@ from backend.kv.storage import KVLayout
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
-from backend.models.build import DecoderBuilder
+from backend.models.build import DecoderBuilder, read_weight
 from backend.models.decoder import DecoderLayer
 from backend.models.families import FAMILIES
 from backend.models.loaded import LoadedModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
+from backend.quant.products import dense
 from backend.speculative.rollout import compile_chain, compiled_precision, num_elements
 from backend.types import PAGE_TOKENS, Plan, Sequence
 
@@ -149,7 +150,8 @@ class HeadReader:
             return decoder.embedding.weight
         with WeightReader(config.checkpoint) as reader:
             names = FAMILIES[config.architecture].names
-            return reader.get(names.head, (config.vocab_size, config.hidden_size)).clone()
+            shape = (config.vocab_size, config.hidden_size)
+            return dense(read_weight(reader, names.head, shape, config)).clone()
 
 
 def max_model_tokens(config: EngineConfig, model: LoadedModel) -> int:

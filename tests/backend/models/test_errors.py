@@ -82,7 +82,7 @@ def test_unsupported_architecture(checkpoint: Path) -> None:
         ("hidden_size", float("nan"), "a number"),
         ("attention_bias", "false", "true or false"),
         ("rope_parameters", {"rope_type": "linear"}, "a number"),
-        ("quantization_config", {"quant_method": "gptq"}, "unquantised"),
+        ("quantization_config", {"quant_method": "bitsandbytes"}, "'compressed-tensors'"),
     ],
 )
 def test_wrong_value(checkpoint: Path, key: str, value: object, expected: str) -> None:

@@ -1,0 +1,97 @@
+"""Reads the quantization_config of a checkpoint's config.json. No torch.
+
+Which modules are quantised is not read: their tensors tell, whatever lists and patterns a tool wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from backend.config import QuantizationConfig, WeightFormat, WeightScheme
+from backend.models.config_reader import ConfigReader
+
+_WHOLE, _ROWS = (0, 0), (1, 0)
+"""Blocks of scales: one for all of the weight, one for each row."""
+
+
+def read_quantization(reader: ConfigReader) -> QuantizationConfig | None:
+    """How weights are stored; None: none is quantised. Raises CheckpointError for unknown methods."""
+    found = reader.raw.get("quantization_config")
+    if found is None:
+        return None
+    section = _section(reader, "quantization_config", found)
+    method = found.get("quant_method")
+    if not isinstance(method, str) or method not in _METHODS:
+        raise section.unsupported("quant_method", method, ", ".join(map(repr, _METHODS)))
+    return _METHODS[method](section)
+
+
+def _compressed_tensors(section: ConfigReader) -> QuantizationConfig:
+    for key in ("sparsity_config", "transform_config"):
+        if section.raw.get(key) and section.raw[key] != {"format": "dense"}:
+            raise section.unsupported(key, section.raw[key], "weights without it")
+    groups = section.raw.get("config_groups")
+    if not isinstance(groups, dict):
+        raise section.error("config_groups", groups, "an object")
+    formats = [_group_format(section, _section(section, "config_groups", group)) for group in groups.values()]
+    found = tuple(dict.fromkeys(each for each in formats if each is not None))
+    return QuantizationConfig("compressed-tensors", found)
+
+
+_PACKED, _PLAIN = "pack-quantized", ("int-quantized", "float-quantized", "naive-quantized")
+_MXFP4 = "mxfp4-pack-quantized"
+
+
+def _group_format(section: ConfigReader, group: ConfigReader) -> WeightFormat | None:
+    """The format of the modules of one config group; None where their weights are not quantised."""
+    if group.raw.get("weights") is None:
+        return None
+    weights = _section(group, "weights", group.raw["weights"])
+    stored = group.raw.get("format") or section.raw.get("format")
+    bits, kind = weights.positive("num_bits"), weights.raw.get("type", "int")
+    is_symmetric = weights.raw.get("symmetric") is not False
+    schemes: dict[object, WeightScheme] = {}
+    if stored == _PACKED:
+        schemes = {("int", 4): "int4", ("int", 8): "w8a16"}
+    elif stored == _MXFP4:
+        schemes = {("float", 4): "mxfp4"}
+    elif stored in _PLAIN:
+        rounds_inputs = group.raw.get("input_activations") is not None
+        schemes = {("int", 8): "int8" if rounds_inputs else "w8a16", ("int", 4): "int4", ("float", 8): "fp8"}
+    else:
+        raise section.unsupported("format", stored, ", ".join(map(repr, (_PACKED, *_PLAIN, _MXFP4))))
+    if (kind, bits) not in schemes or not (is_symmetric or kind == "int"):
+        known = " and ".join(f"{name} of {size} bits" for name, size in cast("Any", schemes))
+        raise weights.unsupported("weights", f"{kind} of {bits} bits", f"{known} in {stored!r}")
+    return WeightFormat(schemes[kind, bits], bits, _block(weights), is_symmetric, stored not in _PLAIN)
+
+
+def _block(weights: ConfigReader) -> tuple[int, int]:
+    strategy = weights.raw.get("strategy")
+    if strategy == "group":
+        return 1, weights.positive("group_size")
+    if strategy == "block":
+        return _rows_and_columns(weights, "block_structure")
+    if strategy not in ("tensor", "channel"):
+        raise weights.unsupported("strategy", strategy, "'tensor', 'channel', 'group' and 'block'")
+    return _WHOLE if strategy == "tensor" else _ROWS
+
+
+def _rows_and_columns(section: ConfigReader, key: str) -> tuple[int, int]:
+    match section.raw.get(key):
+        case [int(rows), int(columns)] if rows > 0 and columns > 0:
+            return rows, columns
+        case found:
+            raise section.error(key, found, "rows and columns, as in [128, 128]")
+
+
+def _section(reader: ConfigReader, key: str, found: object) -> ConfigReader:
+    if not isinstance(found, dict):
+        raise reader.error(key, found, "an object")
+    return ConfigReader(reader.path, found)
+
+
+_METHODS: dict[str, Callable[[ConfigReader], QuantizationConfig]] = {
+    "compressed-tensors": _compressed_tensors,
+}

@@ -1,0 +1,39 @@
+"""Products with quantised weights: a layer's weights become one PackedWeight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from backend.kernels import linear
+from backend.kernels.linear import PackedWeight, WeightLayout
+from backend.quant.schemes import QuantizedWeight, stack
+
+
+def pack(
+    weights: Sequence[Tensor | QuantizedWeight], bias: Tensor | None, layout: WeightLayout
+) -> PackedWeight:
+    """Lay out weights [N_i, K], stacked, and their biases for y = x Wᵀ + b.
+
+    Quantised weights without a product of their own are dequantised; in the layout "plain" all are.
+    """
+    quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
+    if len(quantized) == len(weights) and layout != "plain":
+        stacked = stack(quantized)
+        product = None if stacked is None else _product(stacked, bias)
+        if product is not None:
+            return product
+    # cat copies even one: tensors of the mapped file may be misaligned
+    return linear.pack(torch.cat([dense(weight) for weight in weights]), bias, layout)
+
+
+def dense(weight: Tensor | QuantizedWeight) -> Tensor:
+    """The weight [N, K] in floats."""
+    return weight.dequantize() if isinstance(weight, QuantizedWeight) else weight
+
+
+def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | None:
+    """The product of the weight's own scheme, where there is one."""
+    return None
