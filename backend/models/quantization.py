@@ -27,6 +27,42 @@ def read_quantization(reader: ConfigReader) -> QuantizationConfig | None:
     return _METHODS[method](section)
 
 
+def _gptq(section: ConfigReader) -> QuantizationConfig:
+    version = section.raw.get("checkpoint_format") or section.raw.get("format") or "gptq"
+    if version not in ("gptq", "gptq_v2"):
+        raise section.unsupported("checkpoint_format", version, "'gptq' and 'gptq_v2'")
+    formats = {_integers(section, 4, 8): None}
+    for override in _section(section, "dynamic", section.raw.get("dynamic") or {}).raw.values():
+        changes = _section(section, "dynamic", override or {}).raw  # of modules whose names match a pattern
+        formats[_integers(ConfigReader(section.path, {**section.raw, **changes}), 4, 8)] = None
+    return QuantizationConfig("gptq" if version == "gptq" else "gptq_v2", tuple(formats))
+
+
+def _awq(section: ConfigReader) -> QuantizationConfig:
+    version = str(section.raw.get("version") or section.raw.get("format") or "gemm").lower()
+    if version != "gemm":
+        raise section.unsupported("version", version, "'gemm'")
+    if not section.raw.get("zero_point", True):
+        raise section.unsupported("zero_point", False, "true")
+    return QuantizationConfig("awq", (_integers(section, 4),))
+
+
+def _fp8(section: ConfigReader) -> QuantizationConfig:
+    """One scale for each block, or each row, or each weight."""
+    has_blocks = section.raw.get("weight_block_size") is not None
+    blocks = [_rows_and_columns(section, "weight_block_size")] if has_blocks else [_WHOLE, _ROWS]
+    return QuantizationConfig("fp8", tuple(WeightFormat("fp8", 8, each, is_packed=False) for each in blocks))
+
+
+def _integers(section: ConfigReader, *known: int) -> WeightFormat:
+    """The format of GPTQ and AWQ: words of integers with zero points."""
+    bits = section.positive("bits")
+    if bits not in known:
+        raise section.unsupported("bits", bits, " and ".join(map(str, known)))
+    group = 0 if section.raw.get("group_size") == -1 else section.positive("group_size")
+    return WeightFormat("int4" if bits == 4 else "w8a16", bits, (1, group), is_symmetric=False)
+
+
 def _compressed_tensors(section: ConfigReader) -> QuantizationConfig:
     for key in ("sparsity_config", "transform_config"):
         if section.raw.get(key) and section.raw[key] != {"format": "dense"}:
@@ -93,5 +129,8 @@ def _section(reader: ConfigReader, key: str, found: object) -> ConfigReader:
 
 
 _METHODS: dict[str, Callable[[ConfigReader], QuantizationConfig]] = {
+    "awq": _awq,
     "compressed-tensors": _compressed_tensors,
+    "fp8": _fp8,
+    "gptq": _gptq,
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from backend.config import QuantizationConfig
+from backend.quant.read_awq import read_awq
 from backend.quant.read_compressed import read_compressed
+from backend.quant.read_gptq import read_gptq
 from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import Tensors
 
@@ -12,4 +14,11 @@ def read_quantized(
     tensors: Tensors, module: str, shape: tuple[int, int], config: QuantizationConfig
 ) -> QuantizedWeight | None:
     """The weight [N, K] of a module; None where it is stored in floats. Raises CheckpointError."""
-    return read_compressed(tensors, module, shape, config.formats)
+    match config.method:
+        case "gptq" | "gptq_v2":
+            zero_offset = 1 if config.method == "gptq" else 0
+            return read_gptq(tensors, module, shape, config.formats, zero_offset)
+        case "awq":
+            return read_awq(tensors, module, shape, config.formats)
+        case "compressed-tensors" | "fp8":
+            return read_compressed(tensors, module, shape, config.formats)

@@ -54,15 +54,17 @@ class StoredModule:
         """The error about the tensor with this ending."""
         return self.tensors.error(self.name + ending, problem)
 
-    def integers(self, values: Tensor, scales: str, zeros: Tensor | None, order: str) -> QuantizedWeight:
-        """The record of unsigned `values` [N, K] and `zeros`, uint8; `scales` and `order` are endings."""
+    def integers(
+        self, values: Tensor, scales: Tensor, zeros: Tensor | None, groups: str | None = None
+    ) -> QuantizedWeight:
+        """The record of unsigned `values` [N, K] and `zeros`, uint8; the tensor `groups` has columns'."""
         middle = 1 << (self.format.bits - 1)
-        by_column = self._order(order)
+        by_column = None if groups is None else self._order(groups)
         if by_column is not None:
             values = values[:, by_column]
         if zeros is not None:
             zeros = (zeros - middle).view(torch.int8)
-        return self.record((values - middle).view(torch.int8), self.scales(scales), zeros, by_column)
+        return self.record((values - middle).view(torch.int8), scales, zeros, by_column)
 
     def record(
         self, values: Tensor, scales: Tensor, zeros: Tensor | None = None, order: Tensor | None = None
@@ -72,13 +74,16 @@ class StoredModule:
         if zeros is not None:
             zeros = zeros.contiguous() if zeros.count_nonzero() else None
         if not rows:  # one scale for all: a scale for each row can be stacked
-            scales, zeros = scales.expand(n, 1).contiguous(), None if zeros is None else zeros.expand(n, 1)
+            scales, zeros = scales.expand(n, 1), None if zeros is None else zeros.expand(n, 1)
         block = (rows or 1, min(columns, k) or k)
-        return QuantizedWeight(self.format.scheme, values.contiguous(), scales, block, zeros, order)
+        return QuantizedWeight(
+            self.format.scheme, values.contiguous(), scales.contiguous(), block, zeros, order
+        )
 
     def scales(self, ending: str) -> Tensor:
-        """The scales in float32, checked."""
-        scales = self.read(ending, *FLOATS, torch.float8_e8m0fnu).float()
+        """The scales in float32, checked; bytes are exponents, E8M0."""
+        stored = self.read(ending, *FLOATS, torch.uint8, torch.float8_e8m0fnu)
+        scales = (stored.view(torch.float8_e8m0fnu) if stored.dtype == torch.uint8 else stored).float()
         if not ((scales >= 0) & (scales <= _MAX_SCALE)).all():
             raise self.error(ending, "holds scales that are negative, infinite or not numbers")
         return scales
@@ -123,6 +128,11 @@ def find_format(
         else:
             return StoredModule(tensors, module, shape, each, shapes)
     raise problem
+
+
+def num_words(count: int, stored: WeightFormat) -> int:
+    """Words of 32 bits for this many values."""
+    return -(-count * stored.bits // 32)
 
 
 def unpack(words: Tensor, bits: int) -> Tensor:

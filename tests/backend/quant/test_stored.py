@@ -50,7 +50,8 @@ def test_what_fits_no_format_is_refused(formats: list[WeightFormat], scales: Ten
 
 def test_a_group_may_be_larger_than_the_weight() -> None:
     wide = module(WeightFormat("int4", 4, (1, 128)), scales=torch.ones(N, 1))
-    assert wide.integers(torch.zeros(N, K, dtype=torch.uint8), ".scales", None, ".order").block == (1, K)
+    values = torch.zeros(N, K, dtype=torch.uint8)
+    assert wide.integers(values, wide.scales(".scales"), None).block == (1, K)
 
 
 @pytest.mark.parametrize("bad", [-0.5, float("nan"), float("inf"), 3e38])
@@ -63,7 +64,8 @@ def test_scales_that_no_quantiser_writes_are_refused(bad: float) -> None:
 
 def ordered(groups: list[int]) -> QuantizedWeight:
     found = module(INT4, scales=torch.ones(N, 2), order=torch.tensor(groups, dtype=torch.int32))
-    return found.integers(torch.arange(8, dtype=torch.uint8).repeat(N, 1), ".scales", None, ".order")
+    values = torch.arange(8, dtype=torch.uint8).repeat(N, 1)
+    return found.integers(values, found.scales(".scales"), None, ".order")
 
 
 def test_columns_are_brought_into_the_order_of_their_groups() -> None:

@@ -1,0 +1,41 @@
+"""Weights as GPTQ's tools store them: packed along K, so that a column of the tensors is a row of W."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+
+from backend.config import WeightFormat
+from backend.quant.schemes import QuantizedWeight
+from backend.quant.stored import Shape, Tensors, find_format, num_words, unpack
+
+
+def read_gptq(
+    tensors: Tensors,
+    module: str,
+    shape: tuple[int, int],
+    formats: Collection[WeightFormat],
+    zero_offset: int,
+) -> QuantizedWeight | None:
+    """The weight [N, K] of a module; None where it is not quantised. Raises CheckpointError.
+
+    `zero_offset` is added to stored zero points: version 1 stores them minus 1, 0 as the largest number.
+    """
+    if tensors.shape(module + ".qweight") is None:
+        return None
+    n, k = shape
+
+    def shapes_of(each: WeightFormat, blocks: Shape) -> Mapping[str, Shape]:
+        groups = blocks[1]
+        return {
+            ".qweight": (num_words(k, each), n),
+            ".qzeros": (groups, num_words(n, each)),
+            ".scales": (groups, n),
+        }
+
+    stored = find_format(tensors, module, shape, formats, shapes_of)
+    bits = stored.format.bits
+    values = unpack(stored.read(".qweight", torch.int32).T, bits)[:, :k]
+    zeros = unpack(stored.read(".qzeros", torch.int32), bits)[:, :n].T + zero_offset
+    return stored.integers(values, stored.scales(".scales").T, zeros & ((1 << bits) - 1), ".g_idx")
