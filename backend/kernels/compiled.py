@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from filelock import FileLock
-from numba import njit
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic as numba_intrinsic
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -101,3 +104,72 @@ def inner(function: _Function) -> _Function:
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """For what compiled functions call and LLVM's instructions say better; see Numba's documentation."""
     return cast("Callable[..., Any]", numba_intrinsic(function))
+
+
+class ThreadedFunction:
+    """A compiled function of a job, which threads run at once: each takes parts until none is left.
+
+    The threads are those of torch's OpenMP, so that there is one pool. Where torch has another, the caller
+    runs the job alone.
+    """
+
+    __slots__ = ("_compiled", "_function", "_run")
+
+    def __init__(self, function: Callable[[Any], None]) -> None:
+        self._function = function
+        self._compiled: Any = None
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, job: Sequence[int], num_threads: int) -> None:
+        """Run it, compiled or loaded at first; `job` begins with 0, which next_part counts up."""
+        run = self._run or self._load_or_compile()
+        words = (ctypes.c_int64 * len(job))(*job)
+        start = _team_starter() if num_threads > 1 else None
+        if start is None:
+            run(words)
+        else:
+            start(self._compiled.address, words, num_threads, 0)
+
+    def _load_or_compile(self) -> Callable[..., Any]:
+        """Under the lock of CachedFunction; a C function has one signature, which is compiled at once."""
+        signature = types.void(types.CPointer(types.int64))  # type: ignore[no-untyped-call]
+        try:
+            folder = Path(FunctionCache(self._function).cache_path)  # type: ignore[no-untyped-call]
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / "kernels.lock"):
+                self._compiled = cfunc(signature, cache=True, **_OPTIONS)(self._function)
+        except (OSError, NotImplementedError, RuntimeError) as error:
+            _log_no_cache(str(error))
+            self._compiled = cfunc(signature, **_OPTIONS)(self._function)
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._compiled.address)
+        return self._run
+
+
+@functools.cache
+def _team_starter() -> Callable[..., Any] | None:
+    """OpenMP's entry for parallel regions: (function, its argument, threads, flags)."""
+    try:
+        start = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError):
+        return None
+    start.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+    start.restype = None
+    return cast("Callable[..., Any]", start)
+
+
+def threaded(function: Callable[[Any], None]) -> ThreadedFunction:
+    """The function of a pointer to the words of a job as machine code for several threads."""
+    function.__qualname__ += f"_{_DIGEST}"
+    return ThreadedFunction(function)
+
+
+@intrinsic
+def next_part(typing: object, job: types.Type) -> tuple[object, Callable[..., Any]]:
+    """The number of the next part of a job that no thread has taken."""
+
+    def generate(
+        context: object, builder: ir.IRBuilder, signature: object, arguments: list[ir.Value]
+    ) -> ir.Value:
+        return builder.atomic_rmw("add", arguments[0], ir.IntType(64)(1), "monotonic")
+
+    return types.int64(job), generate

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch  # noqa: F401 - brings the threads
+from numba import types
+from numba.np.numpy_support import carray
 
 from backend.kernels import compiled as module
 
@@ -204,3 +207,53 @@ def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(module, "__file__", str(tmp_path / "compiled.py"))
         found.add(module._sources_digest())
     assert len(found) == 3
+
+
+def counting() -> module.ThreadedFunction:
+    """A job (counter, address of the parts' counts, parts) that counts how often each part is taken."""
+
+    @module.inner
+    def add_one(counts: np.ndarray, part: int) -> None:
+        counts[part] += 1
+
+    def count(job: Any) -> None:  # noqa: ANN401
+        counts, part = carray(to_pointer(job[1]), job[2]), module.next_part(job)
+        while part < job[2]:
+            add_one(counts, part)
+            part = module.next_part(job)
+
+    return module.threaded(count)
+
+
+@module.intrinsic
+def to_pointer(typing: object, address: types.Type) -> tuple[object, Callable[..., Any]]:
+    pointer = types.CPointer(types.int64)
+
+    def generate(context: Any, builder: Any, signature: object, arguments: list[Any]) -> Any:  # noqa: ANN401
+        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+    return pointer(address), generate
+
+
+@pytest.mark.parametrize("has_team", [True, False])
+def test_threads_take_each_part_once(monkeypatch: pytest.MonkeyPatch, *, has_team: bool) -> None:
+    assert module._team_starter() is not None  # torch on Linux brings GOMP
+    if not has_team:
+        monkeypatch.setattr(module, "_team_starter", lambda: None)
+    function = counting()
+    for num_parts, num_threads in ((0, 2), (1, 1), (1, 8), (1000, 2), (1000, 5)):
+        counts = np.zeros(num_parts, np.int64)
+        function((0, counts.ctypes.data, num_parts), num_threads)
+        assert (counts == 1).all()
+
+
+def test_threads_without_locks_for_the_cache(
+    monkeypatch: pytest.MonkeyPatch, uncached_log: pytest.LogCaptureFixture
+) -> None:
+    def no_lock(path: Path) -> None:
+        raise NotImplementedError("this disk has no locks")
+
+    monkeypatch.setattr(module, "FileLock", no_lock)
+    counts = np.zeros(3, np.int64)
+    counting()((0, counts.ctypes.data, 3), 2)
+    assert counts.tolist() == [1, 1, 1] and "this disk has no locks" in uncached_log.text
