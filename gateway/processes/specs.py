@@ -57,7 +57,7 @@ def backend_command(
         f"{kind} {config.config.model!r}",
         f"backend.server.{kind}_process",
         ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid()), "--log-format", log_format],
-        subprocess_environment(policies),
+        _compute_environment(policies),
         config.line,
         (listen_fd,),
     )
@@ -77,6 +77,17 @@ def worker_command(
 
     environment = subprocess_environment(version().policies)
     return Command(f"gateway worker {number}", "gateway.wiring.worker", [], environment, stdin, tuple(fds))
+
+
+def _compute_environment(policies: Policies) -> dict[str, str]:
+    """The environment of a process that computes: its threads sleep while they wait for each other."""
+    environment = subprocess_environment(policies)
+    # By default libgomp's threads spin for milliseconds at both ends of every parallel region. While other
+    # processes hold the cores, a thread spins away the time that the one it waits for needs: steps took 5 to
+    # 20 times as long. libgomp reads this when torch (or Numba, with a libgomp of its own) is loaded.
+    if "GOMP_SPINCOUNT" not in environment:
+        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return environment
 
 
 def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -82,3 +87,79 @@ def test_processes_inherit_what_they_need(checkpoint: str) -> None:
     found = msgspec.json.decode(config)
     assert (found["listen_fd"], found["number"], found["version"]["settings"]["api_keys"]) == (7, 1, ["sk-1"])
     assert "sk-1" not in f"{worker.arguments}{worker.environment}"
+
+
+def _environment(checkpoint: str) -> dict[str, str]:
+    known = policies(EngineModel(checkpoint=checkpoint))
+    return dict(backend_command(backend_config("m", known, Settings()), known, 9).environment)
+
+
+def test_threads_that_wait_sleep_unless_the_user_decided(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert _environment(checkpoint)["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "20000")
+    assert "OMP_WAIT_POLICY" not in _environment(checkpoint)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert _environment(checkpoint)["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert _environment(checkpoint)["OMP_NUM_THREADS"] == "7"
+
+
+_STEPS = """
+import sys, time
+import torch
+torch.set_num_threads(2)
+x, small = torch.ones(1 << 17), torch.ones(8)
+def step():
+    for _ in range(20):
+        x.add_(1)  # a parallel region
+        for _ in range(20):
+            small.add_(1)  # what one thread does between two of them
+step()
+print(flush=True)
+for _ in sys.stdin:
+    started = time.process_time()
+    for _ in range(10):
+        step()
+    print(time.process_time() - started, flush=True)
+"""
+
+
+@contextmanager
+def _two_busy_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Stopped at first."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        for process in busy:
+            process.send_signal(signal.SIGSTOP)
+        yield busy
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_busy_neighbours_do_not_make_threads_spin(checkpoint: str) -> None:
+    """A spinning thread costs CPU time, of which a test can be sure on any machine: 4 to 10 times as much."""
+    environment = _environment(checkpoint) | {"OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", _STEPS]
+    seconds: dict[signal.Signals, list[float]] = {signal.SIGSTOP: [], signal.SIGCONT: []}
+    with (
+        _two_busy_processes() as busy,
+        subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        ) as steps,
+    ):
+        assert steps.stdin is not None and steps.stdout is not None
+        assert steps.stdout.readline() == "\n"
+        for _ in range(5):  # interleaved: other load on the machine meets both
+            for state, costs in seconds.items():
+                for process in busy:
+                    process.send_signal(state)
+                steps.stdin.write("\n")
+                costs.append(float(steps.stdout.readline()))
+        steps.stdin.close()
+    assert min(seconds[signal.SIGCONT]) <= 1.5 * min(seconds[signal.SIGSTOP])
