@@ -9,6 +9,7 @@ from torch import Tensor
 
 from backend.kernels import linear
 from backend.kernels.linear import PackedWeight, WeightLayout
+from backend.kernels.linear.int8 import Int8Weight
 from backend.quant.schemes import QuantizedWeight, stack
 
 
@@ -36,4 +37,8 @@ def dense(weight: Tensor | QuantizedWeight) -> Tensor:
 
 def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | None:
     """The product of the weight's own scheme, where there is one."""
+    (_, k), (rows, columns) = weight.shape, weight.block
+    is_by_row = rows == 1 and columns == k and weight.zeros is None and weight.order is None
+    if weight.scheme == "int8" and is_by_row and Int8Weight.fits(k):
+        return Int8Weight(weight.values, weight.scales[:, 0], bias)
     return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from backend.kernels.linear import PlainWeight, WeightLayout
+from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
 from backend.quant.products import dense, pack
 from backend.quant.schemes import QuantizedWeight
 from tests.backend.quant.test_schemes import weight
@@ -35,3 +38,19 @@ def test_plain_layers_have_their_matrix() -> None:
     packed = pack([weight(6, 16, (1, 4))], None, "plain")
     assert isinstance(packed, PlainWeight)
     assert torch.equal(packed.weight, weight(6, 16, (1, 4)).dequantize())
+
+
+def int8(rows: int, block: tuple[int, int]) -> QuantizedWeight:
+    return replace(weight(rows, 16, block), scheme="int8")
+
+
+@pytest.mark.skipif(not IS_AVAILABLE, reason="needs AVX-512 VNNI")
+def test_int8_by_row_has_its_product() -> None:
+    assert isinstance(pack([int8(6, (1, 16)), int8(3, (1, 16))], None, "half"), Int8Weight)
+    for others in (
+        [int8(6, (1, 8))],
+        [int8(6, (2, 16))],
+        [weight(6, 16, (1, 16))],
+        [int8(6, (1, 16)), torch.ones(2, 16)],
+    ):
+        assert not isinstance(pack(others, None, "half"), Int8Weight)

@@ -1,0 +1,53 @@
+"""Linear with weights and activations in 8 bits (W8A8), for CPUs with AVX-512 VNNI.
+
+x [T, K] float → y [T, N] in x.dtype. Weights have a scale per column of y; each row of x is rounded with a
+scale of its own. Sums are integers, so a row's result never depends on its company. Bound: memory for few
+rows (reads N K bytes), compute for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from numba.core.registry import cpu_target
+from torch import Tensor
+
+from backend.kernels.linear.int8 import kernel
+
+IS_AVAILABLE = "+avx512vnni" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+"""Whether Numba compiles for a processor with the instruction (NUMBA_CPU_FEATURES may say less)."""
+
+_MAX_COLUMNS = 1 << 16
+"""Sums of 2^16 products of up to 255 · 128 fit into 32 bits."""
+
+_multiply = cast("Callable[..., None]", kernel.multiply)
+
+
+class Int8Weight:
+    """An int8 weight in tiles. A row of x with NaN or infinity gives a row of NaN."""
+
+    __slots__ = ("_arrays", "_num_rows")
+
+    def __init__(self, values: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        """`values` [N, K] int8; `scales` [N] float32; `bias` [N]."""
+        self._num_rows, num_columns = values.shape
+        assert self.fits(num_columns)
+        values = F.pad(values, (0, -num_columns % 4, 0, -self._num_rows % kernel.TILE_COLUMNS))
+        tiles = values.view(-1, kernel.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2)
+        starts = values.sum(1, dtype=torch.int32) * -kernel.ZERO
+        bias = torch.zeros(self._num_rows) if bias is None else bias.float()
+        self._arrays = [each.contiguous().numpy() for each in (tiles, starts, scales, bias)]
+
+    @staticmethod
+    def fits(num_columns: int) -> bool:
+        """Whether this processor can multiply by weights [N, K]."""
+        return IS_AVAILABLE and 0 < num_columns <= _MAX_COLUMNS
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] → [T, N]."""
+        y = torch.empty(x.shape[0], self._num_rows)
+        _multiply(x.float().contiguous().numpy(), *self._arrays, y.numpy())
+        return y.to(x.dtype)
