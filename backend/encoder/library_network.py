@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 # Before the imports, which read them: a folder is complete, so nothing is ever looked up in the network, and
-# threads that spin between requests would take a core from the engine.
+# threads that spin would take cores from other work (encoder processes start with it, commands do not).
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -37,7 +37,8 @@ class LibraryNetwork:
 
     def __init__(self, checkpoint: Checkpoint, num_threads: int | None) -> None:
         """Raises CheckpointError for what the library cannot load, or only in part."""
-        torch.set_num_threads(num_threads or os.cpu_count() or 1)
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
         logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
         library_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         library_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from backend.cpu_quota import cpu_quota
 from backend.encoder.checkpoint import Checkpoint
 from backend.encoder.graph import BertGraph
 from backend.encoder.network import unit
@@ -38,7 +39,7 @@ class OnnxNetwork:
         except (OSError, SafetensorError, TypeError) as error:
             raise CheckpointError(f"{str(path)!r} is missing or broken ({error}): fetch it again.") from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads or 0  # 0: one per core
+        options.intra_op_num_threads = num_threads or cpu_quota() or 0  # 0: one per core
         options.log_severity_level = 3
         # Threads that spin between requests would take a core from the engine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

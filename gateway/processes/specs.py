@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
+from backend.cpu_quota import cpu_quota
 from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
@@ -87,6 +88,8 @@ def _compute_environment(policies: Policies) -> dict[str, str]:
     # 20 times as long. libgomp reads this when torch (or Numba, with a libgomp of its own) is loaded.
     if "GOMP_SPINCOUNT" not in environment:
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if (cores := cpu_quota()) is not None:
+        environment.setdefault("OMP_NUM_THREADS", str(cores))
     return environment
 
 

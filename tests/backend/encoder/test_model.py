@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModel
 
+from backend.encoder import onnx_network
 from backend.encoder.checkpoint import BUILTIN, resolve
 from backend.encoder.model import MAX_INPUTS, SentenceEncoder
 from backend.errors import CheckpointError, RequestError
@@ -178,3 +180,15 @@ def test_int8_needs_sizes_that_fit_its_blocks(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "e", "bert")
     with pytest.raises(CheckpointError, match="a layer of 48 inputs, no multiple of 32.*leave `dtype` out"):
         SentenceEncoder.from_checkpoint(str(folder), is_int8=True)
+
+
+@pytest.mark.parametrize(("num_threads", "quota", "started"), [(None, 5, 4), (3, 5, 2)])
+def test_threads_keep_to_the_containers_quota(
+    monkeypatch: pytest.MonkeyPatch, num_threads: int | None, quota: int, started: int
+) -> None:
+    """The calling thread works too."""
+    monkeypatch.setattr(onnx_network, "cpu_quota", lambda: quota)
+    before = len(os.listdir("/proc/self/task"))
+    loaded = SentenceEncoder.from_checkpoint(BUILTIN, num_threads)
+    assert len(os.listdir("/proc/self/task")) - before == started
+    del loaded

@@ -79,3 +79,19 @@ def test_only_matrices_that_exist_decide_about_threads(
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     load(tmp_path)
     assert asked == expected
+
+
+def test_more_threads_than_cores_are_the_users_choice(tmp_path: Path) -> None:
+    """Also where OMP_NUM_THREADS says less, as in these tests."""
+    wide = {"hidden_size": 512, "intermediate_size": 1024, "head_dim": 64}
+    write_checkpoint(Variant("wide", "qwen3", wide), tmp_path, torch.bfloat16)
+    found, before = list[torch.Tensor](), torch.get_num_threads()
+    try:
+        for num_threads in (1, 7):
+            config = EngineConfig(model="m", checkpoint=str(tmp_path), device="cpu", num_threads=num_threads)
+            found.append(logits(load_model(config)))
+            assert torch.get_num_threads() == num_threads
+    finally:
+        torch.set_num_threads(before)
+    one, seven = found
+    assert ((one - seven).abs().max() / one.std()).item() < 0.02
