@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from backend.kernels.compiled import inner, intrinsic
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
+_SERIES = tuple(map(np.float32, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 0.5)))
 _LEAST, _MOST = np.float32(-60), np.float32(60)
 
 
@@ -35,12 +37,36 @@ def exponential(x: np.float32) -> np.float32:
     x = min(max(x, _LEAST), _MOST)
     power = np.floor(x * np.float32(1.44269504) + _HALF)
     rest = x - power * np.float32(0.693359375) + power * np.float32(2.12194440e-4)
-    series = np.float32(1.9875691e-4)
-    series = series * rest + np.float32(1.3981999e-3)
-    series = series * rest + np.float32(8.3334519e-3)
-    series = series * rest + np.float32(4.1665796e-2)
-    series = series * rest + np.float32(1.6666665e-1)
-    series = series * rest + _HALF
+    series = _SERIES[0]
+    for coefficient in _SERIES[1:]:
+        series = series * rest + coefficient
     series = series * rest * rest + rest + _ONE
     scaled: np.float32 = is_seen * series * _as_float((np.int32(power) + np.int32(127)) << np.int32(23))
     return scaled
+
+
+def emit_exponential(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The instructions of the same for a vector, in this very order; NaN stays NaN."""
+
+    def constant(value: float) -> ir.Constant:
+        return ir.Constant(x.type, [float(np.float32(value))] * x.type.count)
+
+    bits = ir.VectorType(ir.IntType(32), x.type.count)
+    kind = ir.FunctionType(x.type, [x.type] * 3)
+    name = f"llvm.fma.v{x.type.count}f32"
+    multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    least, magic = constant(float(_LEAST)), constant(1.5 * 2**23)  # the sum's last bits are the rounded power
+    is_low = builder.fcmp_ordered("<", x, least)
+    x = builder.select(is_low, least, x)
+    rounded = builder.call(multiply_add, [x, constant(1.44269504), magic])
+    power = builder.fsub(rounded, magic)
+    rest = builder.call(multiply_add, [power, constant(-0.693359375), x])
+    rest = builder.call(multiply_add, [power, constant(2.12194440e-4), rest])
+    series = constant(float(_SERIES[0]))
+    for coefficient in _SERIES[1:]:
+        series = builder.call(multiply_add, [series, rest, constant(float(coefficient))])
+    series = builder.call(multiply_add, [builder.fmul(series, rest), rest, builder.fadd(rest, constant(1))])
+    shifted = builder.shl(builder.bitcast(rounded, bits), ir.Constant(bits, [23] * x.type.count))
+    scale = builder.add(shifted, ir.Constant(bits, [127 << 23] * x.type.count))
+    result = builder.fmul(series, builder.bitcast(scale, x.type))
+    return builder.select(is_low, constant(0), result)

@@ -18,7 +18,7 @@ from torch import Tensor
 from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kernels import draft_chain
-from backend.kernels.paged_attention import WindowPlan, paged_attention
+from backend.kernels.paged_attention import Group, paged_attention
 from backend.kernels.rotary import rotate
 from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
@@ -92,7 +92,7 @@ class CrossAttention:
         return found
 
     def __call__(
-        self, x: Tensor, stored: Tensor, plan: WindowPlan, cos: Tensor, signed_sin: Tensor
+        self, x: Tensor, stored: Tensor, plan: list[Group], cos: Tensor, signed_sin: Tensor
     ) -> Tensor:
         """x [B, D] → [B, D], over `stored` pages."""
         queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.weight.shape)

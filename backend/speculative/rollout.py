@@ -18,7 +18,7 @@ from torch import Tensor
 
 from backend.config import ModelConfig
 from backend.kernels import draft_chain
-from backend.kernels.paged_attention import AttentionPlan, Group, WindowPlan
+from backend.kernels.paged_attention import AttentionPlan, Group
 from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
@@ -122,7 +122,7 @@ class RolloutKV:
         self._mask[:, 0, 0, : self._num_stored].masked_fill_(torch.from_numpy(visible).to(device), 0.0)
         self._mask[..., self._num_stored] = 0.0  # the token that the roll-out begins with
 
-    def stored(self, dtype: torch.dtype) -> WindowPlan:
+    def stored(self, dtype: torch.dtype) -> list[Group]:
         """One query per sequence over its stored tokens alone."""
         return self._plan(1, self._mask[..., : self._num_stored].to(dtype))
 
@@ -143,7 +143,7 @@ class RolloutKV:
         plan = AttentionPlan({None: self._plan(num_queries, mask.to(cos.dtype))})
         return AttentionContext(plan, cos, signed_sin, (rows + columns).view(-1), self.kv)
 
-    def _plan(self, num_queries: int, mask: Tensor) -> WindowPlan:
+    def _plan(self, num_queries: int, mask: Tensor) -> list[Group]:
         group = Group(
             rows=slice(0, self._count * num_queries),
             count=self._count,
@@ -152,9 +152,8 @@ class RolloutKV:
             length=mask.shape[-1],
             mask=mask,
             is_causal=False,
-            is_whole_step=True,
         )
-        return WindowPlan([group], None)
+        return [group]
 
 
 def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:

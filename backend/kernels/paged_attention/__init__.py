@@ -1,24 +1,32 @@
 """Causal attention of a ragged batch over paged keys and values; grouped query heads, sliding window.
 
-plan_attention computes gathers and masks once per step; paged_attention applies them in every layer. Torch on
-every device: gather, then scaled_dot_product_attention.
+plan_attention plans once per step; paged_attention applies the plan in every layer. On a CPU, a loop reads
+pages of sequences with few query tokens in place (loop.py). All else is torch: gather, then
+scaled_dot_product_attention (reference.py, the test's oracle).
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
 In 8 bits kv has a wider last axis, see quantised_kv.py.
-Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill. Reference: reference.py.
+Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from backend.kernels.paged_attention import reference
+from backend.kernels.paged_attention import loop, reference
 from backend.kernels.paged_attention.plan import AttentionPlan, Group, WindowPlan, plan_attention
 from backend.kernels.quantised_kv import stored_width
 
 __all__ = ["AttentionPlan", "Group", "WindowPlan", "paged_attention", "plan_attention"]
 
 
-def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan) -> Tensor:
+def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:
     """Attend from every token of the step to its own sequence up to itself. Reads `kv`, writes nothing."""
     assert q.dim() == 3 and kv.dim() == 5 and kv.shape[-1] == stored_width(q.shape[-1], kv.dtype)
-    return reference.paged_attention(q, kv, plan)
+    if isinstance(plan, list):
+        return reference.paged_attention(q, kv, plan)
+    if not loop.is_supported(q, kv) or plan.looped is None:
+        return reference.paged_attention(q, kv, plan.groups)
+    result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+    loop.attend(result, q, kv, plan.looped, plan.step.page_table)
+    reference.add_groups(result, q, kv, plan.longer)
+    return result

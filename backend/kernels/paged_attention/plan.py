@@ -1,9 +1,9 @@
-"""What attention gathers and masks: planned once per step, used by every layer.
+"""What attention reads: planned once per step, used by every layer, and made when it is first used.
 
-Sequences with one query token are padded to a common number of pages and attend in one call; to bound the
-padding they are split where the longest is over twice the shortest. So are sequences with few query tokens
-(drafts to verify), padded to equally many where that costs less than another call. Every other sequence
-attends in a call of its own. A draft tree only changes the mask.
+The loop over pages takes sequences with few query tokens as they are. For torch, sequences with equally many
+query tokens are padded to a common number of pages and attend in one call; to bound the padding they are
+split where the longest is over twice the shortest. So are sequences with few query tokens (drafts to verify),
+padded to equally many where that costs less than another call. A draft tree only changes what is seen.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from backend.kernels.paged_attention.tree import TreeShape, hide_branches, tree_shape
+from backend.kernels.paged_attention.tree import hide_branches, seen_tokens, tree_shape
 from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
-"""Sequences of a decode group have at most this many times the pages of the shortest one."""
+"""Sequences of a group have at most this many times the pages of the shortest one."""
 
 _MOST_PADDED_QUERIES, _MAX_QUERY_PADDING = 16, 3
 """Sequences with up to this many query tokens are padded to the longest, up to this growth in tokens."""
@@ -31,10 +32,13 @@ _FEW_SEQUENCES = 8
 _MOST_QUERIES = 64
 """Sequences with more query tokens gain nothing from being batched."""
 
+_MOST_LOOPED, _MOST_LOOPED_NODES = 16, 64
+"""Query tokens that the loop takes, one after the other, of a chain and of a tree."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences that attend in one call: `count` of them with `queries` tokens each."""
+    """Sequences that attend in one call of torch: `count` of them with `queries` tokens each."""
 
     rows: Tensor | slice  # the group's tokens in the step
     count: int
@@ -43,32 +47,73 @@ class Group:
     length: int  # keys per sequence, after trimming the gathered pages
     mask: Tensor | None  # added to the scores, broadcastable to [count, Hq, queries, length]
     is_causal: bool  # the square causal mask, without a tensor
-    is_whole_step: bool = False  # `rows` are all tokens of the step, in order
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPlan:
-    """The plan of all layers with one window. The groups' rows hold each token at least once."""
+class Looped:
+    """Sequences that the loop over pages takes; contiguous int64 on the CPU."""
 
-    groups: list[Group]
-    order: Tensor | None  # [T] index of each token's result in the concatenation; None: in order
+    sequences: Tensor  # [5, n]: first token, query tokens, context, row of the table, row of `seen`
+    seen: Tensor  # [their tokens, 2]: see tree.seen_tokens
+    num_slots: int  # the sum of their contexts
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The arguments of plan_attention."""
+
+    query_lens: Sequence[int]
+    context_lens: Sequence[int]
+    page_table: Tensor  # [B, P], contiguous
+    dtype: torch.dtype
+    starts: list[int]  # index of each sequence's first token in the step
+    trees: Mapping[int, tuple[int, ...]]  # by index of the sequences whose tokens are a draft tree
+
+    def is_looped(self, index: int) -> bool:
+        """Whether the loop takes the sequence, on a CPU."""
+        return self.query_lens[index] <= (_MOST_LOOPED_NODES if index in self.trees else _MOST_LOOPED)
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The plan of all layers with one window; None is full attention."""
+
+    step: Step
+    window: int | None
+
+    @functools.cached_property
+    def groups(self) -> list[Group]:
+        """All sequences, each token at least once."""
+        return _groups(self.step, self.window, list(range(len(self.step.query_lens))))
+
+    @functools.cached_property
+    def longer(self) -> list[Group]:
+        """The sequences that are not in `looped`."""
+        members = [i for i in range(len(self.step.query_lens)) if not self.step.is_looped(i)]
+        return _groups(self.step, self.window, members)
+
+    @functools.cached_property
+    def looped(self) -> Looped | None:
+        """Sequences with few query tokens; None: there are none."""
+        step = self.step
+        members = [i for i in range(len(step.query_lens)) if step.is_looped(i)]
+        if not members:
+            return None
+        lens = [step.query_lens[i] for i in members]
+        begins = itertools.accumulate(lens, initial=0)
+        contexts = [step.context_lens[i] for i in members]
+        columns = [[step.starts[i] for i in members], lens, contexts, members, list(begins)[:-1]]
+        seen = [seen_tokens(step.trees.get(i, n), self.window) for i, n in zip(members, lens, strict=True)]
+        return Looped(
+            torch.from_numpy(np.array(columns)), torch.from_numpy(np.concatenate(seen)), sum(contexts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """One WindowPlan per distinct window; None is full attention."""
+    """One plan per distinct window: a WindowPlan, or groups that were made otherwise."""
 
-    by_window: dict[int | None, WindowPlan]
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    query_lens: Sequence[int]
-    context_lens: Sequence[int]
-    page_table: Tensor
-    dtype: torch.dtype
-    starts: list[int]  # index of each sequence's first token in the step
-    trees: Mapping[int, TreeShape]  # by index of the sequences whose tokens are a draft tree
+    by_window: Mapping[int | None, WindowPlan | list[Group]]
 
 
 def plan_attention(
@@ -83,76 +128,37 @@ def plan_attention(
 
     `windows` holds each layer's window; a window that all contexts fit in shares the plan of full attention.
     """
-    starts, total = [], 0
-    for query_len in query_lens:
-        starts.append(total)
-        total += query_len
-    shapes = {i: tree_shape(parents, page_table.device) for i, parents in trees.items()} if trees else {}
-    step = _Step(query_lens, context_lens, page_table, dtype, starts, shapes)
+    starts = list(itertools.accumulate(query_lens, initial=0))
+    step = Step(query_lens, context_lens, page_table.contiguous(), dtype, starts, trees or {})
     longest = max(context_lens)
-    plans: dict[int | None, WindowPlan] = {}
-    shared: dict[int | None, WindowPlan] = {}
-    for window in set(windows):
-        effective = None if window is None or window >= longest else window
-        if effective not in shared:
-            shared[effective] = _plan_window(step, effective)
-        plans[window] = shared[effective]
-    return AttentionPlan(plans)
+    effective = {window: None if window is None or window >= longest else window for window in windows}
+    plans = {window: WindowPlan(step, window) for window in set(effective.values())}
+    return AttentionPlan({window: plans[own] for window, own in effective.items()})
 
 
-def _plan_window(step: _Step, window: int | None) -> WindowPlan:
-    if together := _padded_members(step):
-        groups = [_padded_group(step, members, window) for members in _split(step, together, window)]
-    else:
-        decodes = [i for i, query_len in enumerate(step.query_lens) if query_len == 1]
-        groups = [_decode_group(step, members, window) for members in _split(step, decodes, window)]
-        together = decodes
-    if len(together) < len(step.query_lens):
-        groups += _longer_groups(step, window, without=together)
-    if len(groups) == 1 and isinstance(groups[0].rows, slice):
-        return WindowPlan([replace(groups[0], is_whole_step=True)], None)
-    if all(isinstance(group.rows, slice) for group in groups):
-        edges = [group.rows for group in groups if isinstance(group.rows, slice)]
-        if all(left.stop == right.start for left, right in itertools.pairwise(edges)):
-            return WindowPlan(groups, None)
-    every = _range(sum(step.query_lens), step.page_table.device)
-    rows = torch.cat([every[group.rows] for group in groups])
-    # Padding rows are copies of real ones: any of them gives a token's result.
-    return WindowPlan(
-        groups, torch.empty_like(every).scatter_(0, rows, torch.arange(len(rows), device=rows.device))
-    )
+def _groups(step: Step, window: int | None, members: list[int]) -> list[Group]:
+    """Groups of all `members`."""
+    by_length: dict[int, list[int]] = {}
+    padded = _padded_members(step, members)
+    for i in members:
+        count = 0 if i in padded else step.query_lens[i]
+        by_length.setdefault(count if count <= _MOST_QUERIES else -i, []).append(i)
+    return [
+        _group(step, own, window) for together in by_length.values() for own in _split(step, together, window)
+    ]
 
 
-def _padded_members(step: _Step) -> list[int]:
-    """Sequences to pad to equally many query tokens; [] where that costs more than it saves."""
-    members = [i for i, query_len in enumerate(step.query_lens) if query_len <= _MOST_PADDED_QUERIES]
-    lens = [step.query_lens[i] for i in members]
+def _padded_members(step: Step, members: list[int]) -> set[int]:
+    """Sequences to pad to equally many query tokens; none where that costs more than it saves."""
+    padded = [i for i in members if step.query_lens[i] <= _MOST_PADDED_QUERIES]
+    lens = [step.query_lens[i] for i in padded]
     num_calls = len(set(lens))
     if num_calls < 2 or (num_calls == 2 and len(lens) > _FEW_SEQUENCES):
-        return []
-    if len(lens) * max(lens) > _MAX_QUERY_PADDING * sum(lens):
-        return []
-    return members
+        return set()
+    return set() if len(lens) * max(lens) > _MAX_QUERY_PADDING * sum(lens) else set(padded)
 
 
-def _longer_groups(step: _Step, window: int | None, without: list[int]) -> list[Group]:
-    """Groups of all sequences that are not in `without`, in order of the first of each group."""
-    by_length: dict[int, list[int]] = {}
-    known = set(without)
-    for i, count in enumerate(step.query_lens):
-        if i not in known:
-            by_length.setdefault(count if count <= _MOST_QUERIES else -i, []).append(i)
-    groups: list[Group] = []
-    for together in by_length.values():
-        for members in _split(step, together, window):
-            is_one = len(members) == 1
-            groups.append(
-                _prefill_group(step, members[0], window) if is_one else _decode_group(step, members, window)
-            )
-    return groups
-
-
-def _first_page(step: _Step, index: int, window: int | None) -> int:
+def _first_page(step: Step, index: int, window: int | None) -> int:
     """The first page that any query of the sequence can see."""
     if window is None:
         return 0
@@ -160,133 +166,76 @@ def _first_page(step: _Step, index: int, window: int | None) -> int:
     return max(0, first_query - window + 1) // PAGE_TOKENS
 
 
-def _num_pages(step: _Step, index: int, window: int | None) -> int:
-    return -(-step.context_lens[index] // PAGE_TOKENS) - _first_page(step, index, window)
-
-
-def _split(step: _Step, decodes: list[int], window: int | None) -> list[list[int]]:
+def _split(step: Step, together: list[int], window: int | None) -> list[list[int]]:
     """Split sequences into groups of similar length; keep their order if one group is enough."""
-    if not decodes:
-        return []
-    pages = {i: _num_pages(step, i, window) for i in decodes}
+    pages = {i: -(-step.context_lens[i] // PAGE_TOKENS) - _first_page(step, i, window) for i in together}
     if max(pages.values()) <= _MAX_PADDING * min(pages.values()):
-        return [decodes]
+        return [together]
     groups: list[list[int]] = [[]]
-    for i in sorted(decodes, key=pages.__getitem__):
+    for i in sorted(together, key=pages.__getitem__):
         if groups[-1] and pages[i] > _MAX_PADDING * pages[groups[-1][0]]:
             groups.append([])
         groups[-1].append(i)
     return groups
 
 
-def _decode_group(step: _Step, members: list[int], window: int | None) -> Group:
-    """Sequences with equally many query tokens."""
-    lengths, first = _gathered_lengths(step, members, window)
-    queries = step.query_lens[members[0]]
-    is_run = members == list(range(members[0], members[-1] + 1)) and all(
-        step.starts[i] == step.starts[members[0]] + n * queries for n, i in enumerate(members)
-    )
-    begin = step.starts[members[0]]
-    rows: Tensor | slice = slice(begin, begin + len(members) * queries)
-    if not is_run:
-        rows = _tensor([step.starts[i] + n for i in members for n in range(queries)], step.page_table.device)
-    mask = None
-    length = max(lengths)
-    if min(lengths) != length or window is not None or queries > 1:
-        mask = _decode_mask(lengths, queries, window, step, members)
-    pages = _gathered_pages(step, members, first, length)
-    return Group(rows, len(members), queries, pages, length, mask, is_causal=False)
-
-
-def _padded_group(step: _Step, members: list[int], window: int | None) -> Group:
-    """Sequences with a few query tokens each, padded in front with copies of their first."""
-    lengths, first = _gathered_lengths(step, members, window)
-    queries = max(step.query_lens[i] for i in members)
-    rows = [
-        step.starts[i] + max(0, n - queries + step.query_lens[i]) for i in members for n in range(queries)
-    ]
-    mask = _decode_mask(lengths, queries, window, step, members)
-    pages = _gathered_pages(step, members, first, max(lengths))
-    rows_ = _tensor(rows, step.page_table.device)
-    return Group(rows_, len(members), queries, pages, max(lengths), mask, is_causal=False)
-
-
-def _gathered_lengths(step: _Step, members: list[int], window: int | None) -> tuple[list[int], list[int]]:
-    """How many keys each sequence attends to, and its first page that any of its queries can see."""
+def _group(step: Step, members: list[int], window: int | None) -> Group:
+    """Sequences with a few query tokens each, or one sequence; padded in front with copies of their first."""
     first = [_first_page(step, i, window) for i in members]
     lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
-    return lengths, first
+    queries, length = max(step.query_lens[i] for i in members), max(lengths)
+    rows: Tensor | slice = slice(step.starts[members[0]], step.starts[members[0]] + queries)
+    if len(members) > 1:
+        missing = [(step.starts[i], queries - step.query_lens[i]) for i in members]
+        numbers = [start + max(0, n - fewer) for start, fewer in missing for n in range(queries)]
+        rows = _run_or_numbers(numbers, step.page_table.device)
+    is_causal = len(members) == 1 and queries == length and window is None and members[0] not in step.trees
+    mask = None
+    if not is_causal and (queries > 1 or window is not None or min(lengths) != length):
+        mask = _mask(step, members, lengths, window)
+    pages = _pages(step, members, first, length)
+    return Group(rows, len(members), queries, pages, length, mask, is_causal)
 
 
-def _gathered_pages(step: _Step, members: list[int], first: list[int], length: int) -> Tensor | slice:
+def _pages(step: Step, members: list[int], first: list[int], length: int) -> Tensor | slice:
     """The pages of all members' first `length` keys, one sequence after the other."""
     width = -(-length // PAGE_TOKENS)
     device = step.page_table.device
-    if members == list(range(members[0], members[-1] + 1)):
-        table = step.page_table[members[0] : members[-1] + 1]
-    else:
-        table = step.page_table[_tensor(members, device)]
     if len(members) == 1:
-        return _run_or_pages(table[0, first[0] : first[0] + width])
+        pages = step.page_table[members[0], first[0] : first[0] + width]
+        return pages if pages.is_cuda else _run_or_numbers(pages.tolist(), device)
+    table = step.page_table[_tensor(members, device)]
     if not any(first):
         return table[:, :width].reshape(-1)
     columns = _tensor(first, device)[:, None] + _range(width, device)
-    columns = columns.clamp_(max=step.page_table.shape[1] - 1)
-    return table.gather(1, columns).reshape(-1)
+    return table.gather(1, columns.clamp_(max=table.shape[1] - 1)).reshape(-1)
 
 
-def _decode_mask(
-    lengths: list[int], queries: int, window: int | None, step: _Step, members: list[int]
-) -> Tensor:
+def _mask(step: Step, members: list[int], lengths: list[int], window: int | None) -> Tensor:
     """[count, 1, queries, max(lengths)]: the last query has index lengths[b] - 1 among its gathered keys."""
     device = step.page_table.device
-    positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
-    if any(step.query_lens[i] != queries for i in members):
-        first = [length - step.query_lens[i] for i, length in zip(members, lengths, strict=True)]
-        positions = torch.maximum(positions, _tensor(first, device)[:, None, None])
+    own = [step.query_lens[i] for i in members]
+    ends, queries = _tensor(lengths, device)[:, None, None], max(own)
+    positions = ends - queries + _range(queries, device)[:, None]
+    if min(own) != queries:
+        positions = torch.maximum(positions, ends - _tensor(own, device)[:, None, None])
     keys = _range(max(lengths), device)
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
-    if step.trees:
-        for own, length, member in zip(hidden, lengths, members, strict=True):
-            if member in step.trees:
-                hide_branches(own[-step.query_lens[member] :], step.trees[member], length, window)
-    return _additive(hidden, step.dtype)[:, None]
+    for rows, length, member in zip(hidden, lengths, members, strict=True):
+        if member in step.trees:
+            shape = tree_shape(step.trees[member], device)
+            hide_branches(rows[-step.query_lens[member] :], shape, length, window)
+    mask = torch.zeros(hidden.shape, dtype=step.dtype, device=device)
+    return mask.masked_fill_(hidden, float("-inf"))[:, None]
 
 
-def _prefill_group(step: _Step, index: int, window: int | None) -> Group:
-    queries, begin = step.query_lens[index], step.starts[index]
-    first = _first_page(step, index, window)
-    length = step.context_lens[index] - first * PAGE_TOKENS
-    width = -(-length // PAGE_TOKENS)
-    pages = _run_or_pages(step.page_table[index, first : first + width])
-    rows = slice(begin, begin + queries)
-    if window is None and queries == length and index not in step.trees:
-        return Group(rows, 1, queries, pages, length, None, is_causal=True)
-    device = step.page_table.device
-    keys = _range(length, device)
-    positions = _range(queries, device)[:, None] + (length - queries)
-    hidden = keys > positions
-    if window is not None:
-        hidden |= keys <= positions - window
-    if index in step.trees:
-        hide_branches(hidden, step.trees[index], length, window)
-    return Group(rows, 1, queries, pages, length, _additive(hidden, step.dtype)[None, None], is_causal=False)
-
-
-def _run_or_pages(pages: Tensor) -> Tensor | slice:
-    """A slice if the pages are consecutive, to read them in place; CPU only, as it reads the tensor."""
-    if pages.is_cuda:
-        return pages
-    numbers = pages.tolist()
+def _run_or_numbers(numbers: list[int], device: torch.device) -> Tensor | slice:
+    """A slice if the numbers are consecutive, to read in place."""
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return slice(numbers[0], numbers[0] + len(numbers))
-    return pages
-
-
-def _additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+    return _tensor(numbers, device)
 
 
 def _tensor(values: list[int], device: torch.device) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.types import tree_depths
@@ -31,6 +32,20 @@ def tree_shape(parents: tuple[int, ...], device: torch.device) -> TreeShape:
         hidden[node, node] = False
     depths = torch.tensor([0, *tree_depths(parents)], dtype=torch.int64)
     return TreeShape(depths.to(device), torch.from_numpy(hidden).to(device))
+
+
+@functools.lru_cache(maxsize=256)
+def seen_tokens(tree: tuple[int, ...] | int, window: int | None) -> NDArray[np.int64]:
+    """What each query token of a tree with these parents, or of a chain of this length, sees: [n <= 64, 2].
+
+    The first token that it sees before these, which count from 0, and as bits those of them that it sees.
+    """
+    shape = tree_shape(tree if isinstance(tree, tuple) else tuple(range(-1, tree - 2)), torch.device("cpu"))
+    depths, seen = shape.depths.numpy(), ~shape.hidden.numpy()
+    oldest = depths - (window or 1 << 40) + 1
+    seen &= depths >= oldest[:, None]
+    bits = np.bitwise_or.reduce(np.where(seen, np.int64(1) << np.arange(len(depths)), 0), axis=1)
+    return np.stack((oldest, bits), axis=1)
 
 
 def hide_branches(hidden: Tensor, shape: TreeShape, length: int, window: int | None) -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import ir
+from numba import types
 
-from backend.kernels.exponential import exponential
+from backend.kernels.compiled import compiled, intrinsic
+from backend.kernels.exponential import emit_exponential, exponential
 
 
 @pytest.mark.parametrize("value", [-59.9, -10.3, -1.0, -1e-4, 0.0, 0.3, 1.0, 20.5, 60.0])
@@ -21,3 +26,32 @@ def test_is_nothing_far_below(value: float) -> None:
 
 def test_is_bounded_above() -> None:
     assert exponential(np.float32(200)) == exponential(np.float32(60))
+
+
+@intrinsic
+def exponentials(typing: object, values: types.Type, found: types.Type) -> tuple[object, Callable[..., Any]]:
+    """Store those of 16 floats at the address `values` at `found`."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: object, arguments: list[Any]) -> Any:  # noqa: ANN401
+        vector = ir.VectorType(ir.FloatType(), 16).as_pointer()
+        source, target = (builder.inttoptr(address, vector) for address in arguments)
+        builder.store(emit_exponential(builder, builder.load(source, align=4)), target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(values, found), generate
+
+
+def test_of_a_vector() -> None:
+    @compiled
+    def compute(values: np.ndarray, found: np.ndarray) -> None:
+        exponentials(values.ctypes.data, found.ctypes.data)
+
+    values = np.array(
+        [-np.inf, -1e30, -87, -60.1, -59.9, -10.3, -1, -0.35, -1e-4, 0, 0.3, 1, 20.5, 60, np.nan, 88],
+        np.float32,
+    )
+    found = np.empty_like(values)
+    compute(values, found)
+    assert (found[:4] == 0).all() and np.isnan(found[14])
+    finite = [*range(4, 14), 15]
+    np.testing.assert_allclose(found[finite], np.exp(values[finite].astype(np.float64)), rtol=3e-7)

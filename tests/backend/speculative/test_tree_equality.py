@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.runner import ModelRunner
+from backend.kernels.paged_attention.tree import seen_tokens
 from backend.models.loaded import LoadedModel, load_model
 from backend.speculative import verify
 from backend.types import DraftOptions, GrammarSpec, Plan, Request, StepOutput
@@ -210,6 +213,11 @@ def test_grammars_mask_each_node_by_its_path() -> None:
         pico.compiler.close()
 
 
+def as_chain(tree: tuple[int, ...] | int, window: int | None) -> NDArray[np.int64]:
+    """Shows every token of a tree all before it."""
+    return seen_tokens(len(tree) + 1 if isinstance(tree, tuple) else tree, window)
+
+
 @pytest.mark.parametrize("part", ["acceptance", "mask", "order"])
 def test_the_test_fails_when_a_part_is_broken(
     config: EngineConfig, model: LoadedModel, monkeypatch: pytest.MonkeyPatch, part: str
@@ -221,7 +229,7 @@ def test_the_test_fails_when_a_part_is_broken(
     if part == "acceptance":
         monkeypatch.setattr(verify, "accepted_nodes", generous)
     elif part == "mask":
-        monkeypatch.setattr("backend.kernels.paged_attention.plan.hide_branches", lambda *args: None)
+        monkeypatch.setattr("backend.kernels.paged_attention.plan.seen_tokens", as_chain)
     else:
         monkeypatch.setattr("backend.engine.runner.detours", lambda *args: ([], []))
     asked = requests()

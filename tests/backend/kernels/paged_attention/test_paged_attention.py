@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backend.kernels.paged_attention import paged_attention, plan_attention
+from backend.kernels.paged_attention import (
+    AttentionPlan,
+    WindowPlan,
+    paged_attention,
+    plan_attention,
+    reference,
+)
 from backend.types import PAGE_TOKENS
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
@@ -29,6 +35,13 @@ def expected(q: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Ten
     return torch.einsum("hqk,khd->qhd", weights, values).reshape(count, -1)
 
 
+def gathered(q: Tensor, kv: Tensor, plan: AttentionPlan, window: int | None) -> Tensor:
+    """What torch alone computes."""
+    own = plan.by_window[window]
+    assert isinstance(own, WindowPlan)
+    return reference.paged_attention(q, kv, own.groups)
+
+
 def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int, num_heads: int = HEADS) -> None:
     generator = torch.Generator().manual_seed(seed)
     num_pages = sum(-(-context // PAGE_TOKENS) for _, context in lengths) + 2
@@ -42,12 +55,13 @@ def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int, num
     query_lens, context_lens = [n for n, _ in lengths], [context for _, context in lengths]
     q = torch.randn(sum(query_lens), num_heads, HEAD_DIM, generator=generator)
     plan = plan_attention(query_lens, context_lens, page_table, (window, None), q.dtype)
-    result = paged_attention(q, kv, plan.by_window[window])
+    results = paged_attention(q, kv, plan.by_window[window]), gathered(q, kv, plan, window)
     begin = 0
     for (count, context), pages in zip(lengths, table, strict=True):
         keys, values = kv[pages].flatten(0, 1)[:context].unbind(1)
         want = expected(q[begin : begin + count], keys, values, window)
-        torch.testing.assert_close(result[begin : begin + count], want, rtol=1e-4, atol=1e-5)
+        for result in results:
+            torch.testing.assert_close(result[begin : begin + count], want, rtol=1e-4, atol=1e-5)
         begin += count
 
 
@@ -81,7 +95,9 @@ def test_drafts_of_several_sequences_go_in_one_call(window: int | None) -> None:
     check(lengths, window, scatter=True, seed=6)
     table = torch.arange(40).view(4, 10)
     plan = plan_attention([5] * 4, [100, 110, 120, 160], table, (window,), torch.float32)
-    assert [group.count for group in plan.by_window[window].groups] == [4]
+    own = plan.by_window[window]
+    assert isinstance(own, WindowPlan)
+    assert [group.count for group in own.groups] == [4]
 
 
 @pytest.mark.parametrize("window", [None, 20])

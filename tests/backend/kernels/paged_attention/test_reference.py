@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.kernels.paged_attention import paged_attention, plan_attention
+from backend.kernels.paged_attention import WindowPlan, plan_attention
+from backend.kernels.paged_attention.reference import paged_attention
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise
 
 
@@ -19,4 +20,5 @@ def test_pages_in_8_bits(dtype: torch.dtype, head_dim: int, table: list[list[int
         plan = plan_attention(query_lens, context_lens, torch.tensor(table), (None, 5), torch.float32)
         q = torch.randn(sum(query_lens), 4, head_dim)
         for each in plan.by_window.values():
-            assert torch.equal(paged_attention(q, stored, each), paged_attention(q, wide, each))
+            assert isinstance(each, WindowPlan)
+            assert torch.equal(paged_attention(q, stored, each.groups), paged_attention(q, wide, each.groups))

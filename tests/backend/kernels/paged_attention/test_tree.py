@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backend.kernels.paged_attention import paged_attention, plan_attention
+from backend.kernels.paged_attention import WindowPlan, paged_attention, plan_attention, reference
 from backend.types import PAGE_TOKENS
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
@@ -58,14 +58,17 @@ def check(batch: list[Row], window: int | None, seed: int) -> None:
     q = torch.randn(sum(query_lens), HEADS, HEAD_DIM, generator=generator)
     trees = {b: parents for b, (_, _, parents) in enumerate(batch) if parents}
     plan = plan_attention(query_lens, context_lens, page_table, (window, None), q.dtype, trees)
-    result = paged_attention(q, kv, plan.by_window[window])
+    own = plan.by_window[window]
+    assert isinstance(own, WindowPlan)
+    results = paged_attention(q, kv, own), reference.paged_attention(q, kv, own.groups)
     begin = 0
     for (before, count, parents), pages in zip(batch, table, strict=True):
         keys, values = kv[pages].flatten(0, 1).unbind(1)
         for query in range(count):
             seen = [*range(before), *(before + i for i in path_to(query, parents))][-(window or 10_000) :]
             want = attend(q[begin + query], keys[seen], values[seen])
-            torch.testing.assert_close(result[begin + query], want, rtol=1e-4, atol=1e-5)
+            for result in results:
+                torch.testing.assert_close(result[begin + query], want, rtol=1e-4, atol=1e-5)
         begin += count
 
 
@@ -81,4 +84,6 @@ def test_trees_and_chains_of_equal_size_go_in_one_call(window: int | None) -> No
     table = torch.arange(30).view(3, 10)
     trees = {0: (-1, -1, 0), 2: (-1, 0, 0)}
     plan = plan_attention([4] * 3, [100, 110, 120], table, (window,), torch.float32, trees)
-    assert [group.count for group in plan.by_window[window].groups] == [3]
+    own = plan.by_window[window]
+    assert isinstance(own, WindowPlan)
+    assert [group.count for group in own.groups] == [3]

@@ -1,0 +1,218 @@
+"""The loop over pages equals torch, reads nothing that belongs to others, and does not depend on company."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from backend.kernels.paged_attention import WindowPlan, loop, paged_attention, plan_attention, reference
+from backend.types import PAGE_TOKENS
+
+Row = tuple[int, int, tuple[int, ...]]  # tokens before, tokens in the step, parents of a tree or nothing
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@dataclass
+class Batch:
+    """Sequences on scattered pages; what belongs to none of them is NaN."""
+
+    rows: list[Row]
+    kv: Tensor
+    table: list[list[int]]
+    q: list[Tensor]  # of each sequence [n, heads, D]
+
+    def plan(self, members: list[int], window: int | None) -> WindowPlan:
+        width = max(len(self.table[i]) for i in members)
+        table = torch.tensor([self.table[i] + [0] * (width - len(self.table[i])) for i in members])
+        query_lens = [self.rows[i][1] for i in members]
+        context_lens = [self.rows[i][0] + self.rows[i][1] for i in members]
+        trees = {b: self.rows[i][2] for b, i in enumerate(members) if self.rows[i][2]}
+        plan = plan_attention(query_lens, context_lens, table, (window,), torch.float32, trees)
+        found = plan.by_window[window]
+        assert isinstance(found, WindowPlan)
+        return found
+
+    def attend(self, members: list[int], window: int | None) -> list[Tensor]:
+        """The results of each member, computed together."""
+        q = torch.cat([self.q[i] for i in members])
+        found = paged_attention(q, self.kv, self.plan(members, window))
+        return list(found.split([self.rows[i][1] for i in members]))
+
+
+def batch(
+    rows: list[Row],
+    dtype: torch.dtype = torch.float32,
+    heads: tuple[int, int, int] = (4, 2, 16),
+    seed: int = 0,
+) -> Batch:
+    """`heads`: query heads, key heads, head size."""
+    generator = torch.Generator().manual_seed(seed)
+    num_heads, num_kv_heads, head_dim = heads
+    sizes = [-(-(before + count) // PAGE_TOKENS) for before, count, _ in rows]
+    free = list(range(sum(sizes) + 1))
+    random.Random(seed).shuffle(free)
+    kv = torch.full((len(free), PAGE_TOKENS, 2, num_kv_heads, head_dim), float("nan"))
+    table = [[free.pop() for _ in range(size)] for size in sizes]
+    for (before, count, _), pages in zip(rows, table, strict=True):
+        own = torch.randn(before + count, 2, num_kv_heads, head_dim, generator=generator)
+        for page, part in zip(pages, own.split(PAGE_TOKENS), strict=True):
+            kv[page, : len(part)] = part
+    q = [torch.randn(count, num_heads, head_dim, generator=generator) for _, count, _ in rows]
+    return Batch(rows, kv.to(dtype), table, q)
+
+
+def expected(own: Batch, members: list[int], window: int | None) -> list[Tensor]:
+    """What torch computes in pages without NaN."""
+    kv = own.kv.nan_to_num(0.0)
+    q = torch.cat([own.q[i] for i in members])
+    found = reference.paged_attention(q, kv, own.plan(members, window).groups)
+    return list(found.split([own.rows[i][1] for i in members]))
+
+
+def check(own: Batch, window: int | None) -> None:
+    """The batch equals torch; each sequence alone, and on several threads, has the same bits."""
+    everyone = list(range(len(own.rows)))
+    torch.set_num_threads(1)
+    together = own.attend(everyone, window)
+    for found, want in zip(together, expected(own, everyone, window), strict=True):
+        torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+    for i in everyone:
+        assert torch.equal(own.attend([i], window)[0], together[i])
+    for threads in (2, 5):
+        torch.set_num_threads(threads)
+        for found, same in zip(own.attend(everyone[::-1], window)[::-1], together, strict=True):
+            assert torch.equal(found, same)
+
+
+@st.composite
+def row(draw: st.DrawFn) -> Row:
+    before = draw(st.one_of(st.integers(0, 100), st.sampled_from([15, 16, 17, 31, 32, 48])))
+    count = draw(st.sampled_from([1, 1, 1, 2, 3, 5, 15, 16]))
+    if draw(st.booleans()):
+        return before, count, ()
+    count = draw(st.sampled_from([2, 3, 5, 17, 40, 64]))
+    return before, count, tuple(draw(st.integers(-1, i - 1)) for i in range(count - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(row(), min_size=1, max_size=5),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    heads=st.sampled_from(
+        [(1, 1, 8), (2, 2, 32), (6, 2, 24), (3, 1, 40), (8, 2, 64), (7, 7, 2), (5, 1, 130)]
+    ),
+    window=st.sampled_from([None, None, 1, 2, 7, 16, 33]),
+    seed=st.integers(0, 1000),
+)
+def test_random_batches(
+    monkeypatch_module: None,
+    rows: list[Row],
+    dtype: torch.dtype,
+    heads: tuple[int, int, int],
+    window: int | None,
+    seed: int,
+) -> None:
+    check(batch(rows, dtype, heads, seed), window)
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[None]:
+    """Threads take part in the smallest steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_LEAST_ELEMENTS", 0)
+        yield
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 33])
+@pytest.mark.parametrize("head_dim", [1, 15, 16, 17, 33, 128])
+def test_edges_of_pages_and_heads(length: int, head_dim: int) -> None:
+    check(batch([(length - 1, 1, ()), (40, 1, ())], heads=(2, 1, head_dim)), None)
+
+
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_a_query_does_not_depend_on_later_ones(*, is_tree: bool) -> None:
+    """Greedy texts with drafts equal those without, as the first of several have the bits of single ones."""
+    count = 12
+    own = batch([(50, count, tuple(range(-1, count - 2)) if is_tree else ())], torch.bfloat16, (6, 2, 64))
+    (together,) = own.attend([0], None)
+    for i in range(count):
+        alone = Batch([(50 + i, 1, ())], own.kv, own.table, [own.q[0][i : i + 1]])
+        assert torch.equal(alone.attend([0], None)[0][0], together[i])
+
+
+def test_prompts_go_to_torch_beside_the_loop() -> None:
+    own = batch([(0, 70, ()), (30, 1, ()), (5, 17, ()), (60, 4, (-1, 0, 0)), (0, 65, tuple(range(-1, 63)))])
+    own.kv.nan_to_num_(0.0)  # torch reads whole pages
+    plan = own.plan(list(range(5)), None)
+    assert plan.looped is not None and plan.looped.sequences[3].tolist() == [1, 3]
+    assert sum(group.count for group in plan.longer) == 3
+    check_values = own.attend(list(range(5)), None)
+    for found, want in zip(check_values, expected(own, list(range(5)), None), strict=True):
+        torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_large_scores_neither_overflow_nor_vanish() -> None:
+    own = batch([(60, 1, ()), (60, 3, ())])
+    for q in own.q:
+        q *= 1000
+    check(own, None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_sequence_that_is_not_finite_harms_no_other(value: float) -> None:
+    own = batch([(20, 1, ()), (20, 1, ()), (20, 2, ())])
+    before = own.attend([0, 1, 2], None)
+    own.q[1][:, 1] = value
+    after = own.attend([0, 1, 2], None)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[2], after[2])
+    assert after[1].view(4, 16)[1].isnan().all() and torch.equal(
+        after[1].view(4, 16)[[0, 2, 3]], before[1].view(4, 16)[[0, 2, 3]]
+    )
+
+
+def test_queries_among_other_columns() -> None:
+    """Heads of a wider tensor, as attention passes them, and ones that are not side by side."""
+    own = batch([(20, 1, ()), (33, 2, ())], heads=(4, 2, 16))
+    plan, q = own.plan([0, 1], None), torch.cat(own.q)
+    want = paged_attention(q, own.kv, plan)
+    wide = torch.randn(3, 8, 16)
+    wide[:, :4] = q
+    assert torch.equal(paged_attention(wide[:, :4], own.kv, plan), want)
+    turned = q.transpose(1, 2).contiguous().transpose(1, 2)
+    assert torch.equal(paged_attention(turned, own.kv, plan), want)
+
+
+@pytest.mark.parametrize(
+    ("q", "kv", "is_supported"),
+    [
+        (torch.float32, torch.float32, True),
+        (torch.float32, torch.bfloat16, True),
+        (torch.float32, torch.float16, False),
+        (torch.float16, torch.float16, False),
+        (torch.bfloat16, torch.bfloat16, False),
+    ],
+)
+def test_which_types(q: torch.dtype, kv: torch.dtype, *, is_supported: bool) -> None:
+    pages = torch.zeros(2, 16, 2, 2, 8, dtype=kv)
+    assert loop.is_supported(torch.zeros(1, 2, 8, dtype=q), pages) is is_supported
+    plan = plan_attention([1], [3], torch.tensor([[1]]), (None,), q).by_window[None]
+    assert not paged_attention(torch.zeros(1, 2, 8, dtype=q), pages, plan).any()
+
+
+def test_odd_heads_of_16_bits_go_to_torch() -> None:
+    own = batch([(20, 1, ())], torch.bfloat16, (2, 1, 7))
+    own.kv.nan_to_num_(0.0)
+    assert torch.equal(own.attend([0], None)[0], expected(own, [0], None)[0])
