@@ -7,7 +7,7 @@ from torch import Tensor
 
 from backend.config import ModelConfig, MoEConfig
 from backend.kernels.experts import FusedExperts
-from backend.kernels.linear import WeightLayout
+from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear, LinearPart
@@ -112,7 +112,7 @@ class DecoderBuilder:
             gate_up.append(self.linear({gate: wide, up: wide}, narrow))
             down.append(self.linear({back: narrow}, wide))
         # The router's choice is discrete, so it keeps full precision.
-        layout: WeightLayout = "packed" if self.precision.weights == "half" else self.precision.weights
+        layout = keeps_float32(self.precision.weights)
         router = self.linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         return MoE(moe, router, gate_up, down, self._fused_experts(prefix, moe, names), extra_term)
@@ -147,8 +147,8 @@ class DecoderBuilder:
         layout = layout or self.precision.weights
         if not is_site:
             stored = [dense(weight) for weight in stored]
-        if layout == "half" and any(_is_float32(weight) for weight in stored):
-            layout = "packed"  # fp16 would lose precision
+        if any(_is_float32(weight) for weight in stored):
+            layout = keeps_float32(layout)
         linear = Linear([self._ready(weight) for weight in stored], biases, layout)
         if is_site:  # adapters cannot change a router
             parts = (name.removesuffix(".weight") for name in rows)

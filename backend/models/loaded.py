@@ -20,13 +20,9 @@ from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
-from backend.models.precision import Precision, choose_precision
+from backend.models.precision import Precision, choose_precision, is_small
 from backend.models.weight_files import weight_files
 from backend.models.weights import WeightReader
-
-_SMALL_MATRIX = 1 << 17
-"""Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
-take cores from other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     model_config = read_model_config(config.checkpoint)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    elif model_config.hidden_size * _widest_feed_forward(model_config) < _SMALL_MATRIX:
+    elif is_small(model_config):
         torch.set_num_threads(1)
     names = FAMILIES[model_config.architecture].names
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
@@ -109,11 +105,3 @@ def _check_files(config: EngineConfig) -> None:
     if any(Path(path).parent == checkpoint for path in config.sha256):
         check_listed(weight_files(checkpoint), config.sha256)
     check_digests(config.sha256)
-
-
-def _widest_feed_forward(config: ModelConfig) -> int:
-    """The largest intermediate size in use; `intermediate_size` itself is not, if every layer has experts."""
-    widths = [config.moe.intermediate_size] if config.moe is not None else []
-    if len(config.moe_layers) < config.num_layers:
-        widths.append(config.intermediate_size)
-    return max(widths)

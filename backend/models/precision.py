@@ -8,7 +8,11 @@ import torch
 
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
-from backend.kernels.linear import WeightLayout
+from backend.kernels.linear import WeightLayout, loop
+
+_SMALL_MATRIX = 1 << 17
+"""Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
+take cores from other work."""
 
 _SMALL_KV_BYTES = 1 << 16
 """Up to this many bytes per token in float32, converting keys and values costs more than it saves."""
@@ -36,7 +40,8 @@ def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dty
 
     "auto" never computes in lower precision than the checkpoint is stored: float32 stays float32, 16 bits are
     computed in bfloat16 if the device is fast at that. Other CPUs compute in float32 over 16-bit weights,
-    keys and values, as they are bound by memory bandwidth.
+    keys and values, as they are bound by memory bandwidth; products round their input to bfloat16
+    where the processor multiplies that, but in small models, where that gains little.
     """
     precision = _automatic(config, model, stored)
     return replace(precision, kv=_KV_DTYPES.get(config.kv_dtype, precision.kv))
@@ -52,8 +57,17 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
     if narrow:
         token_bytes = model.num_layers * 2 * model.num_kv_heads * model.head_dim * torch.float32.itemsize
         kv = torch.float32 if token_bytes <= _SMALL_KV_BYTES else torch.bfloat16
-        return Precision(device, torch.float32, "half", kv)
+        weights: WeightLayout = "bf16" if loop.is_available() and not is_small(model) else "half"
+        return Precision(device, torch.float32, weights, kv)
     return Precision(device, torch.float32, "packed", torch.float32)
+
+
+def is_small(model: ModelConfig) -> bool:
+    """Whether one thread computes the model's widest layer the fastest."""
+    experts = 0 if model.moe is None else model.moe.intermediate_size
+    has_others = len(model.moe_layers) < model.num_layers  # else intermediate_size is not in use
+    widest = max(experts, model.intermediate_size if has_others else 0)
+    return model.hidden_size * widest < _SMALL_MATRIX
 
 
 def _device(config: EngineConfig) -> torch.device:
@@ -67,10 +81,9 @@ def _device(config: EngineConfig) -> torch.device:
 
 
 def _has_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 is the device's fastest dtype for matrix products.
+    """Whether a step is fastest with all its activations in bfloat16.
 
-    AVX-512 BF16 is not enough: without AMX a step takes 1.2 to 1.8 times as long as in float32 over 16-bit
-    weights.
+    AVX-512 BF16 is not enough: without AMX only products gain, whose input the layout "bf16" rounds.
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -20,7 +20,7 @@ from torch import Tensor
 from backend.config import EngineConfig, ModelConfig, RopeConfig
 from backend.errors import CheckpointError
 from backend.kernels.draft_chain import ChainWeights
-from backend.kernels.linear import WeightLayout
+from backend.kernels.linear import keeps_float32
 from backend.kv.storage import KVLayout
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
@@ -82,8 +82,7 @@ def read_shape(folder: str, kind: type[Shape], model: LoadedModel) -> Shape:
 def head_precision(model: LoadedModel) -> Precision:
     """The target's, but without 16-bit storage: heads are small, half the bytes gain nothing."""
     precision = model.precision
-    layout: WeightLayout = "packed" if precision.weights == "half" else precision.weights
-    return replace(precision, weights=layout)
+    return replace(precision, weights=keeps_float32(precision.weights))
 
 
 class HeadReader:

@@ -3,7 +3,8 @@
 x [T, K], W [N, K], b [N] → [T, N] in x.dtype. Bound: memory for few rows (reads N K), compute for many.
 
 Layouts: plain (any device and dtype); packed for oneDNN (fp32 on x86, two to three times as fast as plain
-for 2 to 32 rows); half (weights stored in fp16, multiplied and added in fp32 by FBGEMM: half the bytes).
+for 2 to 32 rows); and, with 16 bits a weight and sums in fp32, half (fp16 by FBGEMM) and bf16, which rounds
+x to bfloat16 (loop.py, where the processor multiplies these).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import packed
+from backend.kernels.linear import loop, packed
 from backend.kernels.linear.reference import PlainWeight
 
-__all__ = ["PackedWeight", "PlainWeight", "WeightLayout", "available_layouts", "pack"]
+__all__ = ["PackedWeight", "PlainWeight", "WeightLayout", "available_layouts", "keeps_float32", "pack"]
 
-WeightLayout = Literal["plain", "packed", "half"]
+WeightLayout = Literal["plain", "packed", "half", "bf16"]
 
 
 class PackedWeight(Protocol):
@@ -34,15 +35,23 @@ def available_layouts() -> frozenset[WeightLayout]:
     return packed.available_layouts()
 
 
+def keeps_float32(layout: WeightLayout) -> WeightLayout:
+    """The layout that stands for `layout` where weights are float32, or no precision may be lost."""
+    return "packed" if layout in ("half", "bf16") else layout
+
+
 def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWeight:
     """Put `weight` [N, K] into `layout`, or the next best one that is available.
 
-    "half" is for weights stored in 16 bits, and falls back where fp16 overflows.
+    "half" and "bf16" are for weights stored in 16 bits, and fall back where one represents them and the
+    other does not.
     """
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
+    if layout == "bf16" and loop.is_available() and loop.fits(weight):
+        return loop.LoopWeight(weight, bias)
     plain = PlainWeight(weight, bias)
     best: PackedWeight
-    if layout == "half" and packed.fits_half(weight):
+    if layout in ("half", "bf16") and packed.fits_half(weight):
         best = packed.HalfWeight(weight, bias)
     elif layout != "plain" and "packed" in available_layouts() and weight.dtype == torch.float32:
         best = packed.OnednnWeight(weight, bias)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from backend.config import EngineConfig, KVDtypeName, ModelConfig
+from backend.kernels.linear import loop
 from backend.models.checkpoint_config import read_model_config
 from backend.models.precision import choose_precision
 from backend.pico.export import WEIGHTS
@@ -37,6 +38,26 @@ def test_instructions_for_bfloat16_without_tiles_are_not_used(
     config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
     found = choose_precision(config, model, torch.bfloat16)
     assert (found.compute, found.weights) == (compute, weights)
+
+
+@pytest.mark.parametrize(
+    ("is_available", "hidden_size", "weights"),
+    [(True, 256, "half"), (True, 1024, "bf16"), (False, 1024, "half")],
+)
+def test_products_round_their_input_in_large_models_where_the_processor_multiplies_that(
+    *,
+    is_available: bool,
+    hidden_size: int,
+    weights: str,
+    model: ModelConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(loop, "is_available", lambda: is_available)
+    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
+    model = replace(model, hidden_size=hidden_size)
+    found = choose_precision(config, model, torch.bfloat16)
+    assert (found.compute, found.weights) == (torch.float32, weights)
 
 
 def test_float32_is_never_computed_more_coarsely(model: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
