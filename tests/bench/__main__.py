@@ -27,6 +27,7 @@ from tests.bench import (
     soak,
     speculative,
     stall,
+    step,
     translation,
 )
 
@@ -39,7 +40,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="benchmark", required=True)
     modules = (
         adapters, background, cache, cache_index, cache_semantic, chaos, engine, faults, gateway, grammars,
-        guardrails, policy, prefix, soak, speculative, stall, translation,
+        guardrails, policy, prefix, soak, speculative, stall, step, translation,
     )  # fmt: skip
     for module in modules:
         name = module.__name__.rsplit(".", 1)[1]

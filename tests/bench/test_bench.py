@@ -101,8 +101,8 @@ for name in {names}:
 
 def test_every_benchmark_explains_itself() -> None:
     """In one process: importing torch for each takes longer than all the rest."""
-    names = ["cache", "chaos", "engine", "gateway", "prefix", "soak", "speculative", "stall", "scheduler"]
-    names.append("checkpoints")
+    names = ["cache", "chaos", "engine", "gateway", "prefix", "soak", "speculative", "stall", "step"]
+    names += ["scheduler", "checkpoints"]
     command = [sys.executable, "-c", HELP.format(names=names)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"^usage: python -m tests.bench (\w+)", shown, re.M) == names
