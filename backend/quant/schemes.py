@@ -9,9 +9,6 @@ from torch import Tensor
 
 from backend.config import WeightScheme
 
-_SPREAD_ROWS = 64
-"""Rows of blocks whose scales are spread over their elements at a time: a whole weight's take memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
@@ -44,20 +41,17 @@ class QuantizedWeight:
     def dequantize(self) -> Tensor:
         """The weight [N, K] in float32, its columns in the order of x."""
         dense = self.values.float()
-        step = _SPREAD_ROWS * self.block[0]
-        for i in range(0, len(self.scales), _SPREAD_ROWS):
-            rows = dense[i * self.block[0] :][:step]
-            if self.zeros is not None:
-                rows -= self._spread(self.zeros[i : i + _SPREAD_ROWS], rows)
-            rows *= self._spread(self.scales[i : i + _SPREAD_ROWS], rows)
+        (n, k), (height, width) = dense.shape, self.block
+        count = k // width
+        whole, rest = dense[:, : count * width].view(n, count, width), dense[:, count * width :]
+        for by_block, apply in ((self.zeros, Tensor.sub_), (self.scales, Tensor.mul_)):
+            if by_block is not None:
+                by_row = by_block.repeat_interleave(height, 0)[:n]
+                apply(whole, by_row[:, :count, None])
+                apply(rest, by_row[:, count:])
         if self.order is None:
             return dense
         return torch.empty_like(dense).index_copy_(1, self.order, dense)
-
-    def _spread(self, by_block: Tensor, rows: Tensor) -> Tensor:
-        """One number for each element of `rows`."""
-        (n, k), (height, width) = rows.shape, self.block
-        return by_block.repeat_interleave(height, 0)[:n].repeat_interleave(width, 1)[:, :k]
 
 
 def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
