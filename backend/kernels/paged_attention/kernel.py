@@ -212,6 +212,21 @@ def _weigh(typing, scores, seen, top, total):
     return types.float32(scores, seen, top, total), generate
 
 
+@intrinsic
+def _prefetch(typing, address, size):
+    """Ask for what is read soon, in the order of memory: processors foresee that, but not heads of slots."""
+
+    def generate(context, builder, signature, arguments):
+        with cgutils.for_range_slice(builder, _LONG(0), arguments[1], _LONG(64)) as (offset, _):
+            line = builder.inttoptr(builder.add(arguments[0], offset), _INT.as_pointer())
+            asked = [line, _INT(0), _INT(2), _INT(1)]  # to read, into the second cache, data
+            kind = ir.FunctionType(ir.VoidType(), [each.type for each in asked])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), asked)
+        return context.get_dummy_value()
+
+    return types.void(address, size), generate
+
+
 @inner
 def _seen_slots(first, bits, begin, base, slots):
     """The slots of the page from token `base` on that a query sees, as bits; `begin` is its step's first."""
@@ -288,12 +303,17 @@ def _attender(load, itemsize):
         )
         _copy_rows(tokens, (first, group), head_dim, q, False)
         q *= np.float32(1 / np.sqrt(head_dim))
-        for page in range(max(begin + seen[:, 0].min(), 0) // _LANES, -(-context // _LANES)):
+        last = (context - 1) // _LANES
+        for page in range(max(begin + seen[:, 0].min(), 0) // _LANES, last + 1):
             slots = min(_LANES, context - page * _LANES)
             for row in range(used):
                 first_seen, bits = seen[row // group]
                 seen_slots[row] = _seen_slots(first_seen, bits, begin, page * _LANES, slots)
             for h in range(heads):
+                for slot in range(h * _LANES // heads, (h + 1) * _LANES // heads if page < last else 0):
+                    key = job[_PAGES] + (pages[page + 1] * _LANES + slot) * stride + first * head_bytes
+                    _prefetch(key, heads * head_bytes)
+                    _prefetch(key + kv_heads * head_bytes, heads * head_bytes)
                 key = job[_PAGES] + pages[page] * _LANES * stride + (first + h) * head_bytes
                 state = q[h], sums[h], tops[h], totals[h], scores
                 add_page((key, key + kv_heads * head_bytes), stride, (head_dim, slots, seen_slots), state)
