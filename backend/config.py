@@ -14,6 +14,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
+RoundingScheme = Literal["int8", "fp8", "int4"]
 WeightScheme = Literal["int8", "fp8", "int4", "mxfp4", "w8a16"]
 """int8: rows of x are rounded as well (W8A8). Else only weights: fp8 E4M3, mxfp4 E2M1, others integers."""
 
@@ -26,6 +27,14 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     tree_nodes: int = 0  # nodes of a draft tree, `max_tokens` deep; 0: drafts are chains
     adaptive: bool = True  # False: always max_tokens, even where that is slower
     folders: dict[str, str] = {}  # drafter → absolute folder of its weights; all of them are loaded
+
+
+class QuantizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How weights of a checkpoint in floats are rounded when it is loaded."""
+
+    scheme: RoundingScheme
+    calibration: str = ""  # absolute path of a file of prompts; "": round to nearest
+    folder: str = ""  # where rounded weights are kept; "": each start computes them
 
 
 class RestoredAdapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +54,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     device: DeviceName = "auto"
     dtype: DtypeName = "auto"  # auto: bfloat16 on a GPU or a CPU with AMX, else float32
     kv_dtype: KVDtypeName = "auto"  # of stored keys and values; fp8 is E4M3
+    quantize: QuantizeConfig | None = None
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory
     # None: on a CPU 25 % of the free memory, at most 1 GiB; on CUDA 85 % of what the weights leave
     kv_cache_bytes: int | None = None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from backend.errors import CheckpointError
 
+_SAMPLES, _SAMPLE_BYTES = 16, 4096
+
 
 def check_digests(expected: Mapping[str, str]) -> None:
     """Raise CheckpointError unless each file, given by its path, has this SHA-256 in hexadecimal."""
@@ -33,3 +35,21 @@ def check_listed(weights: Iterable[Path], expected: Mapping[str, str]) -> None:
             raise CheckpointError(
                 f"{path} is not listed in the policy's sha256, as other files of its folder are; add it"
             )
+
+
+def revision_of(checkpoint: Path) -> str:
+    """A hash of config.json and of each weight file's name, size, header and evenly spaced samples.
+
+    Reads 64 KiB per file, so it takes milliseconds for a checkpoint of any size; independent of the folder.
+    """
+    digest = hashlib.sha256((checkpoint / "config.json").read_bytes())
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(header_bytes, size)))
+            for i in range(_SAMPLES):
+                file.seek(size * i // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

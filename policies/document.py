@@ -183,6 +183,29 @@ class AdapterLoading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = []
 
 
+class Quantize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Projections of a checkpoint in floats, rounded when it is loaded, once: the data folder keeps them."""
+
+    scheme: Annotated[
+        Literal["int8", "fp8", "int4"],
+        Meta(
+            description="`int8`: a scale for each output, and inputs are rounded to 8 bits as well. `fp8`: "
+            "E4M3 with a scale for each output. `int4`: a scale for each 128 inputs, or 64 or 32 where these "
+            "do not divide them. Norms, routers, embeddings and the head stay as they are. Processors "
+            "without products in a scheme, as all have for `fp8`, compute with the rounded weights in floats."
+        ),
+    ]
+    calibration: Annotated[
+        FilePath | None,
+        Meta(
+            description="Text, or JSON lines (`.jsonl`) of which each is a text or has `prompt`, `text` or "
+            "`messages`, like what the model will be asked: rounding errors then cancel on such inputs "
+            "(GPTQ). The first 32,768 tokens count, of a line 512. Default: every weight is rounded to the "
+            "nearest."
+        ),
+    ] = None
+
+
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint served by an engine process."""
 
@@ -210,6 +233,10 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "head: about twice the tokens of `bfloat16` in the same memory."
         ),
     ] = "auto"
+    quantize: Annotated[
+        Quantize | None,
+        Meta(description="Rounds weights to 8 or 4 bits; not for checkpoints that are quantised already."),
+    ] = None
     max_model_tokens: Positive | None = None
     kv_cache_bytes: Positive | None = None
     num_pages: Positive | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -17,7 +16,6 @@ from backend.types import PAGE_TOKENS
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
 _CUDA_SHARE = 0.85
-_SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 
 def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
@@ -32,7 +30,7 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
         num_pages=num_pages,
         max_model_tokens=min(wanted, num_pages * PAGE_TOKENS),
         eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
-        revision=revision_of(Path(config.checkpoint)),
+        revision=model.revision,
         kv_dtype=str(model.kv_layout.dtype).removeprefix("torch."),
     )
 
@@ -56,24 +54,6 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
     return num_pages
-
-
-def revision_of(checkpoint: Path) -> str:
-    """A hash of config.json and of each weight file's name, size, header and evenly spaced samples.
-
-    Reads 64 KiB per file, so it takes milliseconds for a checkpoint of any size; independent of the folder.
-    """
-    digest = hashlib.sha256((checkpoint / "config.json").read_bytes())
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size} ".encode())
-        with path.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(8), "little")
-            digest.update(file.read(min(header_bytes, size)))
-            for i in range(_SAMPLES):
-                file.seek(size * i // _SAMPLES)
-                digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
 
 
 def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:

@@ -17,7 +17,7 @@ from backend.quant.schemes import QuantizedWeight
 class Linear:
     """y = x Wᵀ + b; several projections of one input are stacked into one weight."""
 
-    __slots__ = ("_multiply", "adapters", "in_features", "out_features", "part_features")
+    __slots__ = ("adapters", "in_features", "multiply", "out_features", "part_features")
 
     def __init__(
         self, weights: Sequence[Tensor | QuantizedWeight], biases: list[Tensor] | None, layout: WeightLayout
@@ -27,17 +27,17 @@ class Linear:
         self.part_features = tuple(weight.shape[0] for weight in weights)
         self.out_features, self.in_features = sum(self.part_features), weights[0].shape[1]
         self.adapters: SlotWeights | None = None  # made when the first adapter needs them
-        self._multiply = pack(weights, bias, layout)
+        self.multiply = pack(weights, bias, layout)
 
     @property
     def matrix(self) -> Tensor:
         """The weight [N, K] of a layer in the layout "plain", without bias."""
-        assert isinstance(self._multiply, PlainWeight) and self._multiply.bias is None
-        return self._multiply.weight
+        assert isinstance(self.multiply, PlainWeight) and self.multiply.bias is None
+        return self.multiply.weight
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""
-        y = self._multiply(x)
+        y = self.multiply(x)
         if rows is not None and self.adapters is not None:
             add_adapters(y, x, self.adapters, rows)
         return y

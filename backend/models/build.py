@@ -50,11 +50,16 @@ class DecoderBuilder:
         return Decoder(
             config=config,
             embedding=Embedding(_own(embedding), self.precision.compute),
-            rope=Rope(config.rope, config.head_dim, self.precision.compute, self.precision.device),
+            rope=self.rope(),
             layers=layers,
             final_norm=self.norm(names.final_norm),
             head=head,
         )
+
+    def rope(self) -> Rope:
+        """The rotary embedding of all layers."""
+        precision = self.precision
+        return Rope(self.config.rope, self.config.head_dim, precision.compute, precision.device)
 
     def layer(self, layer: int) -> DecoderLayer:
         """One decoder layer."""

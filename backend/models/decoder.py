@@ -53,22 +53,7 @@ class Decoder:
         Each layer but the last appends its output [T, D] to `layers`.
         """
         hidden = self.embedding(step.token_ids)
-        cos, signed_sin = self.rope(step.positions, max(step.context_lens))
-        context = AttentionContext(
-            plan=plan_attention(
-                step.query_lens,
-                step.context_lens,
-                step.page_table,
-                self.config.windows,
-                hidden.dtype,
-                step.trees,
-            ),
-            cos=cos,
-            signed_sin=signed_sin,
-            slots=step.slots,
-            kv=kv,
-            adapters=step.adapters,
-        )
+        context = open_context(self.config, self.rope, step, kv, hidden.dtype)
         for layer in self.layers[:-1]:
             layer(hidden, context)
             if layers is not None:
@@ -79,3 +64,14 @@ class Decoder:
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """Logits of rows of forward's result: [R, D] → [R, vocab] float32; `rows`: which use an adapter."""
         return self.head(self.final_norm(hidden), rows).to(torch.float32)
+
+
+def open_context(
+    config: ModelConfig, rope: Rope, step: StepInput, kv: KVStorage, dtype: torch.dtype
+) -> AttentionContext:
+    """What attention of all layers needs for a step; `dtype` is that of activations."""
+    cos, signed_sin = rope(step.positions, max(step.context_lens))
+    plan = plan_attention(
+        step.query_lens, step.context_lens, step.page_table, config.windows, dtype, step.trees
+    )
+    return AttentionContext(plan, cos, signed_sin, step.slots, kv, step.adapters)

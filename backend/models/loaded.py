@@ -21,8 +21,10 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
 from backend.models.precision import Precision, choose_precision, is_small
+from backend.models.quantize import build_quantized, served_revision
 from backend.models.weight_files import weight_files
 from backend.models.weights import WeightReader
+from backend.quant.kept import KeptWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class LoadedModel:
     sites: Mapping[str, LinearPart] = field(
         default_factory=dict
     )  # module name → projection that adapters can change
+    revision: str = ""  # of the weights, as they are served
 
     @property
     def device(self) -> torch.device:
@@ -88,15 +91,20 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     elif is_small(model_config):
         torch.set_num_threads(1)
     names = FAMILIES[model_config.architecture].names
+    revision = served_revision(Path(config.checkpoint), config.quantize)
     with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         if precision.device.type == "cpu":
             keep_freed_memory()
-        builder = DecoderBuilder(model_config, names, reader, precision)
-        decoder = builder.build()
+        if config.quantize is None:
+            builder = DecoderBuilder(model_config, names, reader, precision)
+            decoder = builder.build()
+        else:
+            kept = KeptWeights(config.quantize.folder, revision)
+            builder, decoder = build_quantized(config, model_config, names, reader, precision, kept)
     if on_progress is not None:
         on_progress(1.0)
-    return LoadedModel(model_config, precision, decoder, builder.sites)
+    return LoadedModel(builder.config, precision, decoder, builder.sites, revision)
 
 
 def _check_files(config: EngineConfig) -> None:

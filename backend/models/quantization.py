@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from backend.config import QuantizationConfig, WeightFormat, WeightScheme
+from backend.config import ModelConfig, QuantizationConfig, WeightFormat, WeightScheme
+from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 
 _WHOLE, _ROWS = (0, 0), (1, 0)
@@ -61,6 +62,15 @@ def _integers(section: ConfigReader, *known: int) -> WeightFormat:
         raise section.unsupported("bits", bits, " and ".join(map(str, known)))
     group = 0 if section.raw.get("group_size") == -1 else section.positive("group_size")
     return WeightFormat("int4" if bits == 4 else "w8a16", bits, (1, group), is_symmetric=False)
+
+
+def check_unquantized(model: ModelConfig) -> None:
+    """Raise CheckpointError where weights are quantised already, so that none can be rounded again."""
+    if model.quantization is not None:
+        raise CheckpointError(
+            f"{model.checkpoint} is quantised already ({model.quantization.method}): remove `quantize`, or "
+            "give the unquantised checkpoint"
+        )
 
 
 def _compressed_tensors(section: ConfigReader) -> QuantizationConfig:

@@ -5,7 +5,7 @@ Tensors are memory-mapped: they are read when `get` is called. Errors are Checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class WeightReader:
         self._on_progress = on_progress
         self._files: dict[str, Any] = {}  # tensor name → open file
         self._paths: dict[str, Path] = {}
+        self._put: dict[str, Tensor] = {}
         self._read_tensors = 0
         for path in weight_files(self._directory):
             opened = _open(path)
@@ -38,6 +39,7 @@ class WeightReader:
 
     def __exit__(self, *_: object) -> None:
         self._files.clear()  # closes the files
+        self._put.clear()
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -59,6 +61,8 @@ class WeightReader:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a tensor; None where there is none of this name."""
+        if name in self._put:
+            return tuple(self._put[name].shape)
         return tuple(self._files[name].get_slice(name).get_shape()) if name in self._files else None
 
     def read(self, name: str, dtypes: Collection[torch.dtype]) -> Tensor:
@@ -79,7 +83,13 @@ class WeightReader:
             "use the unquantised checkpoint"
         )
 
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give these from now on, whatever the files hold."""
+        self._put.update(tensors)
+
     def _load(self, name: str) -> Tensor:
+        if name in self._put:
+            return self._put[name]
         if name not in self._files:
             raise CheckpointError(
                 f"{self._directory} has no tensor {name!r}, which its architecture needs; "

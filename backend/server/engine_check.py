@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backend.lora.adapter_config import check_base, read_config
 from backend.models.checkpoint_config import context_tokens, read_model_config
+from backend.models.quantization import check_unquantized
 from backend.models.weight_files import weight_files
 from backend.tokenizer import Tokenizer
 
@@ -25,6 +26,11 @@ def check_files(folder: Path) -> None:
 def check_context(folder: Path, max_model_tokens: int | None) -> None:
     """Raise CheckpointError for a limit on the context that exceeds the checkpoint's own."""
     context_tokens(read_model_config(folder), max_model_tokens)
+
+
+def check_quantize(folder: Path) -> None:
+    """Raise CheckpointError for a checkpoint whose weights cannot be rounded."""
+    check_unquantized(read_model_config(folder))
 
 
 def check_adapter(folder: Path, served: Sequence[str], *, force: bool) -> None:

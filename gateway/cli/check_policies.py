@@ -15,7 +15,7 @@ from backend.classifiers.weights import WeightsError
 from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
 from backend.encoder.language import LANGUAGES
 from backend.errors import AdapterError, CheckpointError
-from backend.server.engine_check import check_adapter, check_context, check_model
+from backend.server.engine_check import check_adapter, check_context, check_model, check_quantize
 from backend.tokenizer import Tokenizer
 from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
 from gateway.cli.encoder_check import encoder_problems
@@ -254,6 +254,8 @@ def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
     yield ("max_model_tokens",), lambda: check_context(folder, engine.max_model_tokens)
     if effort_error := default_effort_error(tokenizer.thinking, engine.reasoning):
         yield ("reasoning", "default_effort"), _raiser(CheckpointError(effort_error))
+    if engine.quantize is not None:
+        yield ("quantize",), lambda: check_quantize(folder)
     yield ("speculative",), lambda: check_drafters(engine)
     for each, adapter in engine.adapters.items():
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
-from backend.config import EngineConfig, RestoredAdapter, SpeculativeConfig
+from backend.config import EngineConfig, QuantizeConfig, RestoredAdapter, SpeculativeConfig
 from backend.cpu_quota import cpu_quota
 from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
@@ -101,6 +102,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
     values["sha256"] = expected_digests(engine)
     for field in ("reasoning", "tool_parser", "adapter_loading", "unknown_fields"):  # the gateway's own
         del values[field]
+    values["quantize"] = _quantize_config(engine, settings)
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     values["forced_adapters"] = [each for each, entry in engine.adapters.items() if entry.force]
     speculative = engine.speculative
@@ -117,6 +119,17 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
         otlp_protocol=telemetry.otlp_protocol,
         otlp_headers=telemetry.otlp_headers,
         **values,
+    )
+
+
+def _quantize_config(engine: EngineModel, settings: Settings) -> QuantizeConfig | None:
+    if engine.quantize is None:
+        return None
+    calibration = engine.quantize.calibration
+    return QuantizeConfig(
+        scheme=engine.quantize.scheme,
+        calibration=str(Path(calibration).expanduser().resolve()) if calibration else "",
+        folder=str(Path(settings.data_dir, "quantized").resolve()) if settings.data_dir else "",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.config import EngineConfig
-from backend.digests import check_digests
+from backend.digests import check_digests, revision_of
 from backend.errors import CheckpointError
 from backend.models.loaded import load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
@@ -60,3 +60,14 @@ def test_files_elsewhere_need_no_digests_of_the_checkpoint(checkpoint: Path, tmp
 def test_a_listed_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read .No such file"):
         check_digests({str(tmp_path / "none.safetensors"): "0" * 64})
+
+
+def test_revision_changes_with_a_weight(checkpoint: Path, tmp_path: Path) -> None:
+    for path in checkpoint.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert revision_of(tmp_path) == revision_of(checkpoint)
+    weights = max(tmp_path.glob("*.safetensors"))
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    assert revision_of(tmp_path) != revision_of(checkpoint)

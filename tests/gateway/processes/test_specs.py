@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backend.config import EngineConfig, RestoredAdapter
+from backend.config import EngineConfig, QuantizeConfig, RestoredAdapter
 from backend.lora.info import AdapterInfo
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
@@ -18,7 +18,15 @@ from gateway.processes import specs
 from gateway.processes.messages import Version
 from gateway.processes.specs import backend_command, backend_config, worker_command
 from gateway.settings import Settings
-from policies.document import AdapterEntry, EncoderModel, EngineModel, ModelEntry, Policies, Speculative
+from policies.document import (
+    AdapterEntry,
+    EncoderModel,
+    EngineModel,
+    ModelEntry,
+    Policies,
+    Quantize,
+    Speculative,
+)
 
 
 @pytest.fixture
@@ -45,6 +53,19 @@ def test_the_engines_config_has_what_its_policy_says(checkpoint: str) -> None:
     assert config.kv_dtype == "fp8"
     assert config.speculative.adaptive and config.speculative.tree_nodes == 9
     assert (config.adapters, config.forced_adapters) == ({"a": "/a", "b": "/b"}, ["b"])
+
+
+def test_rounded_weights_are_kept_in_the_data_folder(checkpoint: str, tmp_path: Path) -> None:
+    def config(quantize: Quantize, data_dir: str) -> EngineConfig:
+        engine = EngineModel(checkpoint=checkpoint, quantize=quantize)
+        line = backend_config("m", policies(engine), Settings(data_dir=data_dir)).line()
+        return msgspec.json.decode(line, type=EngineConfig)
+
+    prompts = str(tmp_path / "prompts.jsonl")
+    found = config(Quantize(scheme="int4", calibration=prompts), str(tmp_path)).quantize
+    folder = str(tmp_path / "quantized")
+    assert found == QuantizeConfig(scheme="int4", calibration=prompts, folder=folder)
+    assert config(Quantize(scheme="fp8"), "").quantize == QuantizeConfig(scheme="fp8")
 
 
 def test_the_encoders_config_has_no_option_of_the_gateway() -> None:

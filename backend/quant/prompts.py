@@ -1,0 +1,53 @@
+"""Reads the prompts that weights are rounded for. No message shows anything of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from backend.errors import CheckpointError, RequestError
+from backend.tokenizer import Tokenizer
+
+_SEQUENCE_TOKENS = 512
+_MOST_TOKENS = 1 << 15
+"""More prompts than that hardly change what is rounded how."""
+
+
+def read_prompts(path: Path, checkpoint: Path, max_tokens: int) -> list[list[int]]:
+    """Token ids of prompts of at most `max_tokens`: of each line of JSONL, or of pieces of a text."""
+    tokenizer = Tokenizer.from_checkpoint(checkpoint)
+    length = min(_SEQUENCE_TOKENS, max_tokens)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"quantize.calibration: {path} cannot be read as UTF-8 ({type(error).__name__})"
+        ) from None
+    found: list[list[int]] = []
+    if path.suffix != ".jsonl":
+        tokens = tokenizer.encode_beginning(text, _MOST_TOKENS)
+        found = [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
+    else:
+        left = _MOST_TOKENS
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip() and left > 0:
+                found.append(_tokens(tokenizer, line, f"{path}, line {number}")[: min(length, left)])
+                left -= len(found[-1])
+    found = [tokens for tokens in found if tokens]
+    if not found:
+        raise CheckpointError(f"quantize.calibration: {path} holds no prompt; add some, or remove the key")
+    return found
+
+
+def _tokens(tokenizer: Tokenizer, line: str, place: str) -> list[int]:
+    try:
+        match json.loads(line):
+            case str(text) | {"prompt": str(text)} | {"text": str(text)}:
+                return tokenizer.encode(text)
+            case {"messages": [*messages]}:
+                return tokenizer.encode_chat(messages, add_generation_prompt=False)
+    except (ValueError, RecursionError, RequestError, AttributeError, TypeError):
+        pass  # messages of these quote the text
+    raise CheckpointError(
+        f'quantize.calibration: {place}: expected a text, or an object with "prompt", "text" or "messages"'
+    )
