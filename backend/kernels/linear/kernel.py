@@ -8,9 +8,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from backend.kernels.compiled import intrinsic, next_part, threaded
+from backend.kernels.compiled import inner, intrinsic, next_part, threaded
 
-BLOCK_COLUMNS = 64  # four vectors: as many as leave six rows' sums in registers
+BLOCK_COLUMNS = 64  # four vectors of 64 bytes: as many as leave six rows' sums in registers
 _LANES, _PAIR = 16, 4  # floats of a vector, or pairs of bfloat16; bytes of a pair
 _BLOCK = BLOCK_COLUMNS * _PAIR  # bytes of the weights that a pair of x is multiplied by
 
@@ -27,34 +27,30 @@ class _BFloat(ir.types._BaseFloatType):  # type: ignore[misc] # llvmlite has no 
 
 _BFloat._create_instance()
 
-_INT, _LONG, _BIT = ir.IntType(32), ir.IntType(64), ir.IntType(1)
+_INT, _LONG = ir.IntType(32), ir.IntType(64)
 _FLOATS, _INTS = ir.VectorType(ir.FloatType(), _LANES), ir.VectorType(_INT, _LANES)
 _PAIRS = ir.VectorType(_BFloat(), 2 * _LANES)
 
 
-def _multiplier(rows):
-    """y [rows, columns] = bias + x [rows, pairs] · a block of weights, at these addresses."""
+def _multiplier(rows, blocks=1):
+    """y [rows, columns] = bias + x [rows, pairs] · neighbouring blocks of weights, at these addresses."""
 
     @intrinsic
     def multiply(typing, weights, bias, x, pairs, y, y_step, columns):
         def generate(context, builder, signature, arguments):
             weights, bias, x, pairs, y, y_step, columns = arguments
-            starts = [
-                _load(builder, _moved(builder, bias, 4 * _LANES, v), _FLOATS) for v in range(_BLOCK // 64)
-            ]
+            starts = [_load(builder, _moved(builder, bias, v, 64), _FLOATS) for v in range(4 * blocks)]
             sums = [[cgutils.alloca_once_value(builder, start) for start in starts] for _ in range(rows)]
-            x_step = _moved(builder, _LONG(0), pairs, _PAIR)
-            sources = [_moved(builder, x, x_step, row) for row in range(rows)]
+            begins = [_moved(builder, weights, pairs, block * _BLOCK) for block in range(blocks)]
+            sources = [_moved(builder, x, pairs, row * _PAIR) for row in range(rows)]
             with cgutils.for_range(builder, pairs) as loop:
-                place = _moved(builder, weights, loop.index, _BLOCK)
-                vectors = [_load(builder, _moved(builder, place, 64, v), _PAIRS) for v in range(len(starts))]
+                places = [_moved(builder, begin, loop.index, _BLOCK) for begin in begins]
+                parts = [_moved(builder, place, v, 64) for place in places for v in range(4)]
+                vectors = [_load(builder, part, _PAIRS) for part in parts]
                 for source, row in zip(sources, sums, strict=True):
-                    factor = _repeated(
-                        builder, _load(builder, _moved(builder, source, loop.index, _PAIR), _INT)
-                    )
+                    factor = _repeated(builder, _moved(builder, source, loop.index, _PAIR))
                     for vector, total in zip(vectors, row, strict=True):
-                        added = _add_products(builder, builder.load(total), factor, vector)
-                        builder.store(added, total)
+                        builder.store(_add_products(builder, builder.load(total), factor, vector), total)
             for number, row in enumerate(sums):
                 _store_row(builder, row, _moved(builder, y, y_step, number), columns)
             return context.get_dummy_value()
@@ -73,7 +69,9 @@ def _load(builder, address, kind):
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
 
 
-def _repeated(builder, pair):
+def _repeated(builder, address):
+    """A vector with the pair at `address` in all lanes."""
+    pair = _load(builder, address, _INT)
     nothing = ir.Constant(_INTS, ir.Undefined)
     first = builder.insert_element(nothing, pair, _INT(0))
     return builder.bitcast(builder.shuffle_vector(first, nothing, ir.Constant(_INTS, None)), _PAIRS)
@@ -100,36 +98,43 @@ def _store_row(builder, row, address, columns):
 
 
 _multiply_one, _multiply_two, _multiply_four, _multiply_six = (_multiplier(rows) for rows in (1, 2, 4, 6))
+_WIDE = 4  # blocks at once, for one row: as many sums as hide the instruction's latency
+_multiply_wide = _multiplier(1, _WIDE)
+
+
+@inner
+def _multiply_block(weights, bias, x, y, shape):
+    """All rows by one block of weights."""
+    rows, pairs, y_step, columns = shape
+    row = 0
+    while row < rows:
+        source, target = x + row * pairs * _PAIR, y + row * y_step
+        if rows - row >= 6:
+            _multiply_six(weights, bias, source, pairs, target, y_step, columns)
+            row += 6
+        elif rows - row >= 4:
+            _multiply_four(weights, bias, source, pairs, target, y_step, columns)
+            row += 4
+        elif rows - row >= 2:
+            _multiply_two(weights, bias, source, pairs, target, y_step, columns)
+            row += 2
+        else:
+            _multiply_one(weights, bias, source, pairs, target, y_step, columns)
+            row += 1
 
 
 @threaded
 def multiply(job):
-    """y [rows, columns] = bias + x [rows, pairs] · weights [blocks, pairs, 64]; a part is a block."""
-    weights, bias, x, y = job[1], job[2], job[3], job[4]
-    rows, pairs, columns = job[5], job[6], job[7]
-    x_step, y_step = pairs * _PAIR, columns * 4
-    part = next_part(job)
-    while part * BLOCK_COLUMNS < columns:
-        first = part * BLOCK_COLUMNS
-        block, start, goal, width = (
-            weights + part * pairs * _BLOCK,
-            bias + first * 4,
-            y + first * 4,
-            columns - first,
-        )
-        row = 0
-        while row < rows:
-            source, target = x + row * x_step, goal + row * y_step
-            if rows - row >= 6:
-                _multiply_six(block, start, source, pairs, target, y_step, width)
-                row += 6
-            elif rows - row >= 4:
-                _multiply_four(block, start, source, pairs, target, y_step, width)
-                row += 4
-            elif rows - row >= 2:
-                _multiply_two(block, start, source, pairs, target, y_step, width)
-                row += 2
-            else:
-                _multiply_one(block, start, source, pairs, target, y_step, width)
-                row += 1
-        part = next_part(job)
+    """y [rows, columns] = bias + x [rows, pairs] · weights [blocks, pairs, 64]; parts are blocks."""
+    weights, bias, x, y, rows, pairs, columns = job[1], job[2], job[3], job[4], job[5], job[6], job[7]
+    step = _WIDE * BLOCK_COLUMNS if rows == 1 else BLOCK_COLUMNS
+    first = next_part(job) * step
+    while first < columns:
+        if first + step <= columns and rows == 1:
+            place = weights + first * pairs * _PAIR
+            _multiply_wide(place, bias + first * 4, x, pairs, y + first * 4, 0, columns - first)
+        else:
+            for column in range(first, min(first + step, columns), BLOCK_COLUMNS):
+                place, shape = weights + column * pairs * _PAIR, (rows, pairs, columns * 4, columns - column)
+                _multiply_block(place, bias + column * 4, x, y + column * 4, shape)
+        first = next_part(job) * step
