@@ -2,8 +2,7 @@
 
 The loop over pages takes sequences with few query tokens as they are. For torch, sequences with equally many
 query tokens are padded to a common number of pages and attend in one call; to bound the padding they are
-split where the longest is over twice the shortest. So are sequences with few query tokens (drafts to verify),
-padded to equally many where that costs less than another call. A draft tree only changes what is seen.
+split where the longest is over twice the shortest. A draft tree only changes what is seen.
 """
 
 from __future__ import annotations
@@ -22,12 +21,6 @@ from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
 """Sequences of a group have at most this many times the pages of the shortest one."""
-
-_MOST_PADDED_QUERIES, _MAX_QUERY_PADDING = 16, 3
-"""Sequences with up to this many query tokens are padded to the longest, up to this growth in tokens."""
-
-_FEW_SEQUENCES = 8
-"""With more sequences, a second call costs less than padding."""
 
 _MOST_QUERIES = 64
 """Sequences with more query tokens gain nothing from being batched."""
@@ -83,7 +76,7 @@ class WindowPlan:
 
     @functools.cached_property
     def groups(self) -> list[Group]:
-        """All sequences, each token at least once."""
+        """All sequences."""
         return _groups(self.step, self.window, list(range(len(self.step.query_lens))))
 
     @functools.cached_property
@@ -139,23 +132,12 @@ def plan_attention(
 def _groups(step: Step, window: int | None, members: list[int]) -> list[Group]:
     """Groups of all `members`."""
     by_length: dict[int, list[int]] = {}
-    padded = _padded_members(step, members)
     for i in members:
-        count = 0 if i in padded else step.query_lens[i]
+        count = step.query_lens[i]
         by_length.setdefault(count if count <= _MOST_QUERIES else -i, []).append(i)
     return [
         _group(step, own, window) for together in by_length.values() for own in _split(step, together, window)
     ]
-
-
-def _padded_members(step: Step, members: list[int]) -> set[int]:
-    """Sequences to pad to equally many query tokens; none where that costs more than it saves."""
-    padded = [i for i in members if step.query_lens[i] <= _MOST_PADDED_QUERIES]
-    lens = [step.query_lens[i] for i in padded]
-    num_calls = len(set(lens))
-    if num_calls < 2 or (num_calls == 2 and len(lens) > _FEW_SEQUENCES):
-        return set()
-    return set() if len(lens) * max(lens) > _MAX_QUERY_PADDING * sum(lens) else set(padded)
 
 
 def _first_page(step: Step, index: int, window: int | None) -> int:
@@ -180,15 +162,12 @@ def _split(step: Step, together: list[int], window: int | None) -> list[list[int
 
 
 def _group(step: Step, members: list[int], window: int | None) -> Group:
-    """Sequences with a few query tokens each, or one sequence; padded in front with copies of their first."""
+    """Sequences with equally many query tokens."""
     first = [_first_page(step, i, window) for i in members]
     lengths = [step.context_lens[i] - PAGE_TOKENS * page for i, page in zip(members, first, strict=True)]
-    queries, length = max(step.query_lens[i] for i in members), max(lengths)
-    rows: Tensor | slice = slice(step.starts[members[0]], step.starts[members[0]] + queries)
-    if len(members) > 1:
-        missing = [(step.starts[i], queries - step.query_lens[i]) for i in members]
-        numbers = [start + max(0, n - fewer) for start, fewer in missing for n in range(queries)]
-        rows = _run_or_numbers(numbers, step.page_table.device)
+    queries, length = step.query_lens[members[0]], max(lengths)
+    numbers = [step.starts[i] + n for i in members for n in range(queries)]
+    rows = _run_or_numbers(numbers, step.page_table.device)
     is_causal = len(members) == 1 and queries == length and window is None and members[0] not in step.trees
     mask = None
     if not is_causal and (queries > 1 or window is not None or min(lengths) != length):
@@ -214,19 +193,15 @@ def _pages(step: Step, members: list[int], first: list[int], length: int) -> Ten
 def _mask(step: Step, members: list[int], lengths: list[int], window: int | None) -> Tensor:
     """[count, 1, queries, max(lengths)]: the last query has index lengths[b] - 1 among its gathered keys."""
     device = step.page_table.device
-    own = [step.query_lens[i] for i in members]
-    ends, queries = _tensor(lengths, device)[:, None, None], max(own)
-    positions = ends - queries + _range(queries, device)[:, None]
-    if min(own) != queries:
-        positions = torch.maximum(positions, ends - _tensor(own, device)[:, None, None])
+    queries = step.query_lens[members[0]]
+    positions = _tensor(lengths, device)[:, None, None] - queries + _range(queries, device)[:, None]
     keys = _range(max(lengths), device)
     hidden = keys > positions
     if window is not None:
         hidden |= keys <= positions - window
     for rows, length, member in zip(hidden, lengths, members, strict=True):
         if member in step.trees:
-            shape = tree_shape(step.trees[member], device)
-            hide_branches(rows[-step.query_lens[member] :], shape, length, window)
+            hide_branches(rows, tree_shape(step.trees[member], device), length, window)
     mask = torch.zeros(hidden.shape, dtype=step.dtype, device=device)
     return mask.masked_fill_(hidden, float("-inf"))[:, None]
 

@@ -24,7 +24,7 @@ def paged_attention(q: Tensor, kv: Tensor, groups: Sequence[Group]) -> Tensor:
 def add_groups(result: Tensor, q: Tensor, kv: Tensor, groups: Sequence[Group]) -> None:
     """Write the rows of the groups into the result."""
     for group in groups:
-        result[group.rows] = _attend(q, kv, group)  # padding rows are copies of real ones: any will do
+        result[group.rows] = _attend(q, kv, group)
 
 
 def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
