@@ -30,6 +30,7 @@ from tests.bench import report
 from tests.bench.checkpoints import ensure_checkpoint
 
 CONTEXT, SPREAD = 190, 60
+THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
 SHAPES = {"1 stream": (1, 1), "8 streams": (8, 1), "32 streams": (32, 1), "prefill of 160": (1, 160)}
 OPERATIONS = {
     "products": (Linear, "__call__"),
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure and print."""
     if "OMP_WAIT_POLICY" not in os.environ:  # as the engine's process has it: read when torch was loaded
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"})
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **THREADS})
     checkpoint = ensure_checkpoint(arguments.checkpoint, Path(arguments.dir))
     model = load_model(EngineConfig(model="m", checkpoint=str(checkpoint)))
     kv = model.new_kv_storage(32 * (CONTEXT + SPREAD + PAGE_TOKENS) // PAGE_TOKENS)
