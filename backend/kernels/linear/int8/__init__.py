@@ -23,23 +23,28 @@ IS_AVAILABLE = "+avx512vnni" in cpu_target.target_context.codegen().magic_tuple(
 _MAX_COLUMNS = 1 << 16
 """Sums of 2^16 products of up to 255 · 128 fit into 32 bits."""
 
-_multiply = cast("Callable[..., None]", kernel.multiply)
+_ONE_THREAD = 1 << 18
+"""Up to this number of products, waking a thread costs more than it saves."""
+
+_round_rows = cast("Callable[..., None]", kernel.round_rows)
 
 
 class Int8Weight:
     """An int8 weight in tiles. A row of x with NaN or infinity gives a row of NaN."""
 
-    __slots__ = ("_arrays", "_num_rows")
+    __slots__ = ("_arrays", "_places", "_shape")
 
     def __init__(self, values: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """`values` [N, K] int8; `scales` [N] float32; `bias` [N]."""
-        self._num_rows, num_columns = values.shape
+        num_rows, num_columns = values.shape
         assert self.fits(num_columns)
-        values = F.pad(values, (0, -num_columns % 4, 0, -self._num_rows % kernel.TILE_COLUMNS))
+        values = F.pad(values, (0, -num_columns % 4, 0, -num_rows % kernel.TILE_COLUMNS))
         tiles = values.view(-1, kernel.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2)
         starts = values.sum(1, dtype=torch.int32) * -kernel.ZERO
-        bias = torch.zeros(self._num_rows) if bias is None else bias.float()
-        self._arrays = [each.contiguous().numpy() for each in (tiles, starts, scales, bias)]
+        bias = torch.zeros(num_rows) if bias is None else bias.float()
+        self._arrays = [each.contiguous() for each in (tiles, starts, scales, bias)]
+        self._places = [each.data_ptr() for each in self._arrays]
+        self._shape = values.shape[1], num_rows
 
     @staticmethod
     def fits(num_columns: int) -> bool:
@@ -48,6 +53,11 @@ class Int8Weight:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
-        y = torch.empty(x.shape[0], self._num_rows)
-        _multiply(x.float().contiguous().numpy(), *self._arrays, y.numpy())
+        count, (width, columns) = len(x), self._shape
+        rounded, scales = torch.empty(count, width, dtype=torch.uint8), torch.empty(count)
+        _round_rows(x.float().contiguous().numpy(), rounded.numpy(), scales.numpy())
+        y = torch.empty(count, columns)
+        places = *self._places, rounded.data_ptr(), scales.data_ptr()
+        threads = 1 if count * width * columns <= _ONE_THREAD else torch.get_num_threads()
+        kernel.multiply((0, *places, count, width, columns, y.data_ptr()), threads)
         return y.to(x.dtype)

@@ -4,8 +4,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import compiled, inner, intrinsic
+from backend.kernels.compiled import compiled, inner, intrinsic, next_part, threaded
 
 TILE_COLUMNS = 64  # four vectors: the sums of six rows fit into the registers beside them
 ZERO = 128  # of rounded rows, which are unsigned: the instruction multiplies unsigned by signed
@@ -82,22 +83,42 @@ def _repeated(builder, quad):
 _one, _two, _four, _six = (_adder(rows) for rows in (1, 2, 4, 6))
 
 
+@intrinsic
+def _floats(typing, address):
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(address), generate
+
+
 @compiled
-def multiply(x, tiles, starts, weight_scales, bias, y):
-    """y [T, N] = x [T, K] · tiles [N / 64, K / 4, 64, 4] · weight_scales [N] + bias [N]."""
-    count, width = x.shape[0], 4 * tiles.shape[1]
-    bits, rounded = x.view(np.int32), np.empty((count, width), np.uint8)
-    scales, sums = np.empty(count, np.float32), np.empty((6, TILE_COLUMNS), np.int32)
-    for row in range(count):
+def round_rows(x, rounded, scales):
+    """x [T, K] as bytes [T, width] and what their sums are to be multiplied by [T]."""
+    bits = x.view(np.int32)
+    for row in range(x.shape[0]):
         _round_row(x[row], bits[row], rounded[row], scales[row : row + 1])
-    for tile in range(tiles.shape[0]):
-        begin = tile * TILE_COLUMNS
-        end = min(begin + TILE_COLUMNS, y.shape[1])
-        place = tiles.ctypes.data + begin * width, starts.ctypes.data + 4 * begin
-        factors, offsets = weight_scales[begin:end], bias[begin:end]
+
+
+@threaded
+def multiply(job):
+    """y [T, N] = rounded rows [T, width] · tiles [N / 64, width / 4, 64, 4] · scales [T], [N] + bias [N].
+
+    A part is a tile.
+    """
+    tiles, starts, x, count, width = job[1], job[2], job[5], job[7], job[8]
+    columns = job[9]
+    column_scales, biases = carray(_floats(job[3]), columns), carray(_floats(job[4]), columns)
+    row_scales, y = carray(_floats(job[6]), count), carray(_floats(job[10]), (count, columns))
+    sums = np.empty((6, TILE_COLUMNS), np.int32)
+    part = next_part(job)
+    while part * TILE_COLUMNS < columns:
+        begin = part * TILE_COLUMNS
+        end = min(begin + TILE_COLUMNS, columns)
+        factors, offsets = column_scales[begin:end], biases[begin:end]
+        place = tiles + begin * width, starts + 4 * begin
         row = 0
         while row < count:
-            source, left = rounded.ctypes.data + row * width, count - row
+            source, left = x + row * width, count - row
             if left >= 6:
                 size = 6
                 _six(*place, source, width, sums.ctypes.data)
@@ -111,7 +132,8 @@ def multiply(x, tiles, starts, weight_scales, bias, y):
                 size = 1
                 _one(*place, source, width, sums.ctypes.data)
             for i in range(size):
-                target, own, scale = y[row + i, begin:end], sums[i], scales[row + i]
+                target, own, scale = y[row + i, begin:end], sums[i], row_scales[row + i]
                 for k in range(target.shape[0]):
                     target[k] = np.float32(own[k]) * (scale * factors[k]) + offsets[k]
             row += size
+        part = next_part(job)

@@ -83,3 +83,13 @@ def test_the_error_is_that_of_rounding() -> None:
     expected = x.double() @ exact.double().T
     error = (Int8Weight(values, scales, None)(x).double() - expected).norm() / expected.norm()
     assert error < 0.02
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, scales, bias = weight(1000, 300)
+    product, x = Int8Weight(values, scales, bias), torch.randn(9, 300)
+    found = []
+    for threads in (1, 2, 5, 64):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(product(x))
+    assert all(torch.equal(each, found[0]) for each in found)
