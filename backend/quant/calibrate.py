@@ -76,6 +76,9 @@ def _scales(weight: Tensor, scheme: RoundingScheme) -> Tensor:
     """Scales [N, 1] of the least squared error in each row; 1 for rows of zeros."""
     widest = weight.abs().amax(1, keepdim=True) / _LARGEST[scheme]
     widest = torch.where(widest > 0, widest, 1.0)
+    if scheme == "fp8":  # with four bits of E4M3 times four of these, bfloat16 holds the weight exactly
+        mantissa, exponent = torch.frexp(widest)
+        widest = torch.ldexp((mantissa * 16).ceil() / 16, exponent)
     best, least = widest, torch.full_like(widest, torch.inf)
     for shrink in _SHRINKS if scheme == "int4" else (1.0,):
         scales = widest * shrink

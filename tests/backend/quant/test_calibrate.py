@@ -37,6 +37,12 @@ def test_values_are_the_nearest_and_read_back(scheme: RoundingScheme, columns: i
     assert torch.equal(read.dequantize(), rounded.dequantize())
 
 
+def test_bfloat16_holds_weights_in_fp8_exactly() -> None:
+    """Products in 16 bits then compute with what accuracy was measured for."""
+    rounded = round_weight(matrix(50, 300), "fp8").dequantize()
+    assert torch.equal(rounded.bfloat16().float(), rounded)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("columns", [192, 90])
 def test_errors_cancel_on_inputs_like_those_seen(scheme: RoundingScheme, columns: int) -> None:
