@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from backend.models.weights import WeightReader
 from backend.quant.checkpoint import read_quantized
 from backend.quant.products import dense
 from backend.quant.schemes import QuantizedWeight
+from backend.quant.stored import FLOATS
 
 
 class DecoderBuilder:
@@ -143,11 +146,11 @@ class DecoderBuilder:
         """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
         stored = [self._read(name, (count, columns)) for name, count in rows.items()]
         biases = None
+        sizes = {name.removesuffix("weight") + "bias": count for name, count in rows.items()}
         if bias:
-            biases = [
-                self._place(self.reader.get(name.removesuffix("weight") + "bias", (count,)))
-                for name, count in rows.items()
-            ]
+            biases = [self._place(self.reader.get(name, (count,))) for name, count in sizes.items()]
+        elif self.config.quantization is not None:
+            self._check_biases(sizes)
         is_site = layout is None
         layout = layout or self.precision.weights
         if not is_site:
@@ -164,6 +167,12 @@ class DecoderBuilder:
         """The RMSNorm over the hidden size with this weight."""
         weight = self._place(self.reader.get(name, (self.config.hidden_size,)))
         return RMSNorm(_own(weight), self.config.rms_norm_eps)
+
+    def _check_biases(self, names: Iterable[str]) -> None:
+        """Some tools write biases of zeros for all modules; others would be lost."""
+        for name in names:
+            if self.reader.shape(name) is not None and self.reader.read(name, FLOATS).any():
+                raise self.reader.error(name, "is a bias, which this architecture does not have")
 
     def _read(self, name: str, shape: tuple[int, int]) -> Tensor | QuantizedWeight:
         return read_weight(self.reader, name, shape, self.config)

@@ -5,12 +5,15 @@ Which modules are quantised is not read: their tensors tell, whatever lists and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
 from backend.config import ModelConfig, QuantizationConfig, WeightFormat, WeightScheme
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
+
+logger = logging.getLogger(__name__)
 
 _WHOLE, _ROWS = (0, 0), (1, 0)
 """Blocks of scales: one for all of the weight, one for each row."""
@@ -77,6 +80,8 @@ def _compressed_tensors(section: ConfigReader) -> QuantizationConfig:
     for key in ("sparsity_config", "transform_config"):
         if section.raw.get(key) and section.raw[key] != {"format": "dense"}:
             raise section.unsupported(key, section.raw[key], "weights without it")
+    if section.raw.get("kv_cache_scheme") is not None:
+        logger.warning("%s: 'kv_cache_scheme' is ignored; kv_dtype sets how keys are stored", section.path)
     groups = section.raw.get("config_groups")
     if not isinstance(groups, dict):
         raise section.error("config_groups", groups, "an object")

@@ -27,12 +27,18 @@ def pack(
         if product is not None:
             return product
     # cat copies even one: tensors of the mapped file may be misaligned
-    return linear.pack(torch.cat([dense(weight) for weight in weights]), bias, layout)
+    return linear.pack(torch.cat([_rounded(weight, layout) for weight in weights]), bias, layout)
 
 
 def dense(weight: Tensor | QuantizedWeight) -> Tensor:
     """The weight [N, K] in floats."""
     return weight.dequantize() if isinstance(weight, QuantizedWeight) else weight
+
+
+def _rounded(weight: Tensor | QuantizedWeight, layout: WeightLayout) -> Tensor:
+    """The weight as the layout represents it; next to 4 or 8 bits, the rounding to bfloat16 is nothing."""
+    found = dense(weight)
+    return found.bfloat16().float() if layout == "bf16" and isinstance(weight, QuantizedWeight) else found
 
 
 def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | None:

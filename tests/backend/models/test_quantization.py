@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from backend.config import EngineConfig, QuantizationConfig, WeightFormat
 from backend.errors import CheckpointError
 from backend.kernels.experts import FusedExperts
+from backend.kernels.linear import loop
+from backend.models import precision
 from backend.models.config_reader import ConfigReader
 from backend.models.loaded import load_model
 from backend.models.quantization import read_quantization
@@ -147,6 +150,11 @@ def test_what_is_not_read_is_refused_by_name(section: object, problem: str) -> N
     assert problem in str(caught.value)
 
 
+def test_the_scheme_of_keys_and_values_is_said_to_be_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    parse(PACKED | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}})
+    assert "'kv_cache_scheme' is ignored; kv_dtype" in caplog.text
+
+
 def logits(folder: Path) -> Tensor:
     driver = Driver(load_model(EngineConfig(model="m", checkpoint=str(folder), device="cpu")))
     track = Track(random_tokens(40, seed=1))
@@ -177,3 +185,29 @@ def test_logits_are_those_of_the_weights_in_floats(
         assert (found - expected).abs().mean() < 0.15 * expected.std()
     else:
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("pack", [formats.gptq, formats.awq])
+def test_weights_without_a_product_are_bfloat16_in_a_16_bit_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack
+) -> None:
+    """Then they have the fastest layout."""
+    if not loop.is_available():
+        pytest.skip("this processor does not multiply bfloat16")
+    monkeypatch.setattr(precision, "is_small", lambda _: False)
+    config = formats.GPTQ if pack is formats.gptq else formats.AWQ
+    quantized, plain = write_pair(BY_NAME["qwen3"], tmp_path, config, pack, torch.bfloat16)
+    assert torch.equal(logits(quantized), logits(plain))
+
+
+def test_biases_of_zeros_are_ignored_and_others_refused(tmp_path: Path) -> None:
+    """Tools write the former for modules that have none."""
+    quantized, _ = write_pair(BY_NAME["qwen3"], tmp_path, formats.AWQ, formats.awq)
+    path, name = quantized / "model.safetensors", "model.layers.0.mlp.up_proj.bias"
+    tensors = load_file(path) | {name: torch.zeros(96)}
+    save_file(tensors, path)
+    logits(quantized)
+    tensors[name][5] = 0.1
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=rf"safetensors: '{name}' is a bias, which"):
+        logits(quantized)
