@@ -45,11 +45,11 @@ def _constants(values):
     return ir.Constant(_INTS, list(values))
 
 
-def _repeated(builder, value):
+def _repeated(builder, value, lanes=_LANES):
     """A vector with the value in all lanes."""
-    nothing = ir.Constant(ir.VectorType(value.type, _LANES), ir.Undefined)
+    nothing = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     first = builder.insert_element(nothing, value, _INT(0))
-    return builder.shuffle_vector(first, nothing, _constants([0] * _LANES))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INT, lanes), None))
 
 
 def _moved(builder, address, count, size=1):
@@ -71,14 +71,15 @@ def _multiply_add(builder, a, b, c):
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32"), [a, b, c])
 
 
-def _words(builder, address, count):
-    """The first `count` of 16 words of 32 bits; the others are 0 and are not read."""
-    number = _repeated(builder, builder.trunc(count, _INT))
-    mask = builder.icmp_signed("<", _constants(range(_LANES)), number)
-    pointer = builder.inttoptr(address, _INTS.as_pointer())
-    arguments = [pointer, _INT(2), mask, ir.Constant(_INTS, None)]
-    kind = ir.FunctionType(_INTS, [each.type for each in arguments])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16i32.p0")
+def _words(builder, address, count, lanes=_LANES):
+    """The first `count` of the words of 32 bits there; the others are 0 and are not read."""
+    words = ir.VectorType(_INT, lanes)
+    number = _repeated(builder, builder.trunc(count, _INT), lanes)
+    mask = builder.icmp_signed("<", ir.Constant(words, list(range(lanes))), number)
+    pointer = builder.inttoptr(address, words.as_pointer())
+    arguments = [pointer, _INT(2), mask, ir.Constant(words, None)]
+    kind = ir.FunctionType(words, [each.type for each in arguments])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.load.v{lanes}i32.p0")
     return builder.call(function, arguments)
 
 
@@ -98,6 +99,53 @@ def _load_bfloat16(builder, head, element, count):
     places = [[lane for i in range(_LANES) for lane in (_CHUNK, begin + i)] for begin in (0, _LANES)]
     masks = [ir.Constant(ir.VectorType(_INT, _CHUNK), lanes) for lanes in places]
     return [builder.bitcast(builder.shuffle_vector(numbers, zero, mask), _FLOATS) for mask in masks]
+
+
+def _bytes(builder, address, count):
+    """Two vectors of bytes, of which `count` are left, a multiple of 4."""
+    words = _words(builder, address, builder.lshr(count, _LONG(2)), _CHUNK // 4)
+    found = builder.bitcast(words, ir.VectorType(ir.IntType(8), _CHUNK))
+    places = (range(begin, begin + _LANES) for begin in (0, _LANES))
+    return [builder.shuffle_vector(found, found, _constants(lanes)) for lanes in places]
+
+
+def _load_int8(builder, head, element, count):
+    """The same of int8, without their scale."""
+    parts = _bytes(builder, builder.add(head, element), count)
+    return [builder.sitofp(builder.sext(part, _INTS), _FLOATS) for part in parts]
+
+
+def _load_float8(builder, head, element, count):
+    """The same of E4M3, divided by 256: its bits as a float16, whose exponents begin 8 lower."""
+    shorts, halves = (ir.VectorType(kind, _LANES) for kind in (ir.IntType(16), ir.HalfType()))
+    shift, kept = (ir.Constant(shorts, [bits] * _LANES) for bits in (7, 0xBF80))
+    parts = (builder.sext(part, shorts) for part in _bytes(builder, builder.add(head, element), count))
+    bits = (builder.and_(builder.shl(part, shift), kept) for part in parts)
+    return [builder.fpext(builder.bitcast(each, halves), _FLOATS) for each in bits]
+
+
+def _scale_reader(unit):
+    """A function that stores the scales [2, 16] of a page's keys and values, multiplied by `unit`."""
+
+    @intrinsic
+    def read_scales(typing, keys, values, stride, head_dim, scales):
+        def generate(context, builder, signature, arguments):
+            keys, values, stride, head_dim, scales = arguments
+            for number, head in enumerate((keys, values)):
+                words = ir.Constant(_INTS, ir.Undefined)
+                for slot in range(_LANES):  # the upper half of its last word, as in a float32
+                    end = _moved(builder, builder.add(head, head_dim), slot, stride)
+                    pointer = builder.inttoptr(builder.sub(end, _LONG(2)), _INT.as_pointer())
+                    words = builder.insert_element(words, builder.load(pointer, align=2), _INT(slot))
+                words = builder.and_(words, _constants([-1 << 16] * _LANES))
+                units = ir.Constant(_FLOATS, [float(unit)] * _LANES)
+                found = builder.fmul(builder.bitcast(words, _FLOATS), units)
+                _store(builder, found, _moved(builder, scales, number, _VECTOR))
+            return context.get_dummy_value()
+
+        return types.void(keys, values, stride, head_dim, scales), generate
+
+    return read_scales
 
 
 def _variables(builder, values):
@@ -186,30 +234,33 @@ def _value_adder(load):
 
 
 @intrinsic
-def _weigh(typing, scores, seen, top, total):
+def _weigh(typing, scores, scales, seen, top, total):
     """Turn 16 scores into weights e^(score - top), 0 where `seen` has no bit; update top and total [16].
 
+    Scores are multiplied by the scales of keys, weights by those of values, [2, 16].
     Returns what sums so far are to be multiplied by, as the highest score has changed.
     """
 
     def generate(context, builder, signature, arguments):
-        scores, seen, top, total = arguments
+        scores, scales, seen, top, total = arguments
         is_seen = builder.bitcast(
             builder.trunc(seen, ir.IntType(_LANES)), ir.VectorType(ir.IntType(1), _LANES)
         )
-        own = builder.select(is_seen, _load(builder, scores), ir.Constant(_FLOATS, [float("-inf")] * _LANES))
+        own = builder.fmul(_load(builder, scores), _load(builder, scales))
+        own = builder.select(is_seen, own, ir.Constant(_FLOATS, [float("-inf")] * _LANES))
         highest, before = own, _repeated(builder, _load(builder, top, _FLOAT))
         for stride in (1, 2, 4, 8):
             other = builder.shuffle_vector(highest, highest, _constants(i ^ stride for i in range(_LANES)))
             highest = builder.select(builder.fcmp_ordered(">", other, highest), other, highest)
         after = builder.select(builder.fcmp_ordered(">", highest, before), highest, before)
         weights, factor = (emit_exponential(builder, builder.fsub(each, after)) for each in (own, before))
-        _store(builder, weights, scores)
+        of_values = _load(builder, _moved(builder, scales, _VECTOR))
+        _store(builder, builder.fmul(weights, of_values), scores)
         _store(builder, _multiply_add(builder, _load(builder, total), factor, weights), total)
         _store(builder, builder.extract_element(after, _INT(0)), top)
         return builder.extract_element(factor, _INT(0))
 
-    return types.float32(scores, seen, top, total), generate
+    return types.float32(scores, scales, seen, top, total), generate
 
 
 @intrinsic
@@ -236,14 +287,16 @@ def _seen_slots(first, bits, begin, base, slots):
     return (before | own if begin - base < _LANES else before) & ((1 << slots) - 1)
 
 
-def _page_adder(load):
+def _page_adder(load, unit):
     """A function that adds a page to all rows of a key head."""
-    score, add_values = _scorer(load), _value_adder(load)
+    score, add_values, read_scales = _scorer(load), _value_adder(load), _scale_reader(unit)
 
     def add_page(keys, stride, page, state):
         """`keys` are the addresses of the head's first key and value."""
         (head_dim, slots, seen), (q, sums, tops, totals, scores) = page, state
-        size, weights = 4 * q.shape[1], scores.ctypes.data
+        size, weights, scales = 4 * q.shape[1], scores[0].ctypes.data, scores[2].ctypes.data
+        if unit:
+            read_scales(keys[0], keys[1], stride, head_dim, scales)
         for row in range(0, len(q), 2):
             if seen[row] == 0 and seen[row + 1] == 0:
                 continue
@@ -252,7 +305,7 @@ def _page_adder(load):
                 score(q[row].ctypes.data, size, place, stride, head_dim, weights + 4 * half)
             for i in range(row, row + 2):
                 top, total = tops.ctypes.data + 4 * i, totals.ctypes.data + _VECTOR * i
-                factor = _weigh(weights + (i - row) * _VECTOR, seen[i], top, total)
+                factor = _weigh(weights + (i - row) * _VECTOR, scales, seen[i], top, total)
                 if factor != np.float32(1):
                     sums[i] *= factor
             add_values(sums[row].ctypes.data, size, weights, keys[1], stride, slots, head_dim)
@@ -284,20 +337,23 @@ def _copy_rows(tokens, heads, head_dim, rows, is_back):
                 rows[h, row, :head_dim] = token
 
 
-def _attender(load, itemsize):
-    """A function that attends with all queries of a sequence, in some of the key heads."""
-    add_page = _page_adder(load)
+def _attender(load, itemsize, unit=0):
+    """A function that attends with all queries of a sequence, in some of the key heads.
+
+    `unit`: what loaded numbers are to be multiplied by beside their scales; 0: they have none.
+    """
+    add_page, scale_bytes = _page_adder(load, unit), 2 if unit else 0
 
     def attend(job, unit):
         head_dim, kv_heads, parts = job[_HEAD_DIM], job[_NUM_KV_HEADS], -(-job[_NUM_KV_HEADS] // job[_HEADS])
         first, group = (unit % parts) * job[_HEADS], job[_NUM_HEADS] // kv_heads
         heads = min(job[_HEADS], kv_heads - first)
         token, queries, context, pages, seen = _sequence(job, unit // parts)
-        used, begin, head_bytes = queries * group, context - queries, head_dim * itemsize
+        used, begin, head_bytes = queries * group, context - queries, head_dim * itemsize + scale_bytes
         rows, stride = used + used % 2, 2 * kv_heads * head_bytes
         q, sums = np.zeros((2, heads, rows, -(-head_dim // _CHUNK) * _CHUNK), np.float32)
         tops, totals = np.full((heads, rows), _UNSEEN), np.zeros((heads, rows, _LANES), np.float32)
-        scores, seen_slots = np.empty((2, _LANES), np.float32), np.zeros(rows, np.int64)
+        scores, seen_slots = np.ones((4, _LANES), np.float32), np.zeros(rows, np.int64)  # and scales
         tokens = carray(
             _floats(job[_QUERIES] + 4 * token * job[_QUERY_STRIDE]), (queries, job[_QUERY_STRIDE])
         )
@@ -329,6 +385,7 @@ def _attender(load, itemsize):
 
 
 _attend_float32, _attend_bfloat16 = _attender(_load_float32, 4), _attender(_load_bfloat16, 2)
+_attend_int8, _attend_float8 = _attender(_load_int8, 1, 1), _attender(_load_float8, 1, 256)
 
 
 @threaded
@@ -346,4 +403,22 @@ def attend_bfloat16(job):
     unit = next_part(job)
     while unit < job[_UNITS]:
         _attend_bfloat16(job, unit)
+        unit = next_part(job)
+
+
+@threaded
+def attend_int8(job):
+    """Attend over pages of int8 with scales."""
+    unit = next_part(job)
+    while unit < job[_UNITS]:
+        _attend_int8(job, unit)
+        unit = next_part(job)
+
+
+@threaded
+def attend_float8(job):
+    """Attend over pages of E4M3 with scales."""
+    unit = next_part(job)
+    while unit < job[_UNITS]:
+        _attend_float8(job, unit)
         unit = next_part(job)

@@ -11,15 +11,20 @@ from torch import Tensor
 from backend.kernels.paged_attention import kernel
 from backend.kernels.paged_attention.plan import Looped
 
-_LOOPS = {torch.float32: kernel.attend_float32, torch.bfloat16: kernel.attend_bfloat16}
+_LOOPS = {
+    torch.float32: kernel.attend_float32,
+    torch.bfloat16: kernel.attend_bfloat16,
+    torch.int8: kernel.attend_int8,
+    torch.float8_e4m3fn: kernel.attend_float8,
+}
 
 _LEAST_ELEMENTS = 1 << 18
 """Keys and values that are worth a second thread: about a tenth of a millisecond."""
 
 
 def is_supported(q: Tensor, kv: Tensor) -> bool:
-    """Whether the loop reads pages of this type; it takes elements of 16 bits in pairs."""
-    is_whole = kv.dtype is torch.float32 or kv.shape[-1] % 2 == 0
+    """Whether the loop reads pages of this type; it takes elements in words of 32 bits."""
+    is_whole = q.shape[-1] * kv.dtype.itemsize % 4 == 0
     return not q.is_cuda and q.dtype is torch.float32 and kv.dtype in _LOOPS and is_whole
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from backend.kernels.paged_attention import WindowPlan, loop, paged_attention, plan_attention, reference
+from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.types import PAGE_TOKENS
 
 Row = tuple[int, int, tuple[int, ...]]  # tokens before, tokens in the step, parents of a tree or nothing
@@ -71,13 +72,13 @@ def batch(
         for page, part in zip(pages, own.split(PAGE_TOKENS), strict=True):
             kv[page, : len(part)] = part
     q = [torch.randn(count, num_heads, head_dim, generator=generator) for _, count, _ in rows]
-    return Batch(rows, kv.to(dtype), table, q)
+    return Batch(rows, quantise(kv, dtype) if dtype in LARGEST else kv.to(dtype), table, q)
 
 
 def expected(own: Batch, members: list[int], window: int | None) -> list[Tensor]:
     """What torch computes in pages without NaN."""
-    kv = own.kv.nan_to_num(0.0)
     q = torch.cat([own.q[i] for i in members])
+    kv = dequantise(own.kv, q.shape[2], torch.float32).nan_to_num_(0.0)
     found = reference.paged_attention(q, kv, own.plan(members, window).groups)
     return list(found.split([own.rows[i][1] for i in members]))
 
@@ -110,9 +111,19 @@ def row(draw: st.DrawFn) -> Row:
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(row(), min_size=1, max_size=5),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, *LARGEST]),
     heads=st.sampled_from(
-        [(1, 1, 8), (2, 2, 32), (6, 2, 24), (3, 1, 40), (8, 2, 64), (7, 7, 2), (5, 1, 130)]
+        [
+            (1, 1, 8),
+            (2, 2, 32),
+            (6, 2, 24),
+            (3, 1, 40),
+            (8, 2, 64),
+            (7, 7, 2),
+            (5, 1, 130),
+            (3, 3, 4),
+            (5, 1, 132),
+        ]
     ),
     window=st.sampled_from([None, None, 1, 2, 7, 16, 33]),
     seed=st.integers(0, 1000),
@@ -125,6 +136,7 @@ def test_random_batches(
     window: int | None,
     seed: int,
 ) -> None:
+    assume(dtype not in LARGEST or heads[2] % 4 == 0)
     check(batch(rows, dtype, heads, seed), window)
 
 
@@ -200,19 +212,35 @@ def test_queries_among_other_columns() -> None:
     [
         (torch.float32, torch.float32, True),
         (torch.float32, torch.bfloat16, True),
+        (torch.float32, torch.int8, True),
+        (torch.float32, torch.float8_e4m3fn, True),
         (torch.float32, torch.float16, False),
         (torch.float16, torch.float16, False),
         (torch.bfloat16, torch.bfloat16, False),
     ],
 )
 def test_which_types(q: torch.dtype, kv: torch.dtype, *, is_supported: bool) -> None:
-    pages = torch.zeros(2, 16, 2, 2, 8, dtype=kv)
+    pages = torch.zeros(2, 16, 2, 2, stored_width(8, kv), dtype=kv)
     assert loop.is_supported(torch.zeros(1, 2, 8, dtype=q), pages) is is_supported
     plan = plan_attention([1], [3], torch.tensor([[1]]), (None,), q).by_window[None]
     assert not paged_attention(torch.zeros(1, 2, 8, dtype=q), pages, plan).any()
 
 
-def test_odd_heads_of_16_bits_go_to_torch() -> None:
-    own = batch([(20, 1, ())], torch.bfloat16, (2, 1, 7))
-    own.kv.nan_to_num_(0.0)
-    assert torch.equal(own.attend([0], None)[0], expected(own, [0], None)[0])
+@pytest.mark.parametrize(("dtype", "head_dim"), [(torch.bfloat16, 7), (torch.int8, 6), (torch.int8, 7)])
+def test_heads_of_broken_words_go_to_torch(dtype: torch.dtype, head_dim: int) -> None:
+    own = batch([(31, 1, ())], dtype, (2, 1, head_dim))
+    torch.testing.assert_close(own.attend([0], None)[0], expected(own, [0], None)[0])
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_every_number_of_8_bits_is_read_exactly(dtype: torch.dtype) -> None:
+    """A token that sees itself alone gets its own value: every code, at every place of a vector."""
+    codes = torch.arange(-128, 128, dtype=torch.int8)
+    codes = codes.where(~codes.view(dtype).float().isnan(), 0).view(dtype)
+    stored = quantise(torch.randn(2, 16, 2, 1, len(codes)), dtype)
+    for slot in range(16):
+        stored[:, slot, 1, 0, : len(codes)] = codes.roll(slot)
+    table = torch.ones(16, 1, dtype=torch.int64)
+    plan = plan_attention([1] * 16, list(range(1, 17)), table, (1,), torch.float32).by_window[1]
+    found = paged_attention(torch.randn(16, 1, len(codes)), stored, plan)
+    assert torch.equal(found, dequantise(stored[1, :, 1, 0], len(codes), torch.float32))
