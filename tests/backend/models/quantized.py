@@ -107,24 +107,29 @@ def _words(values: Tensor) -> Tensor:
 def write_pair(
     variant: Variant, folder: Path, config: Json, pack: Pack, dtype: torch.dtype = torch.float32
 ) -> tuple[Path, Path]:
-    """A checkpoint whose projections are quantised, and the same with their values in floats.
+    """A checkpoint whose projections are quantised, and the same with their values in floats."""
+    write_checkpoint(variant, folder / "plain", dtype)
+    return quantize(folder / "plain", config, pack)
 
-    Embeddings, norms, routers and the head stay as they are.
+
+def quantize(plain: Path, config: Json, pack: Pack, others: tuple[str, ...] = ()) -> tuple[Path, Path]:
+    """Write a folder with the checkpoint's projections quantised, and round its own to what these stand for.
+
+    Embeddings, norms, routers and the head stay as they are, but for the modules `others`.
     """
-    quantized, plain = folder / "quantized", folder / "plain"
-    write_checkpoint(variant, plain, dtype)
+    quantized = plain.with_name("quantized")
     quantized.mkdir()
     raw = json.loads((plain / "config.json").read_text())
     (quantized / "config.json").write_text(json.dumps({**raw, "quantization_config": config}))
     tensors = load_file(plain / "model.safetensors")
     stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if not name.endswith("_proj.weight") and ".experts." not in name:
+        module = name.removesuffix(".weight")
+        if not name.endswith("_proj.weight") and ".experts." not in name and module not in others:
             stored[name] = tensor
             continue
         parts, value = pack(tensor.float())
-        tensors[name] = value.to(dtype)
-        module = name.removesuffix(".weight")
+        tensors[name] = value.to(tensor.dtype)
         stored.update({module + ending: part.contiguous() for ending, part in parts.items()})
     save_file(tensors, plain / "model.safetensors")
     save_file(stored, quantized / "model.safetensors")

@@ -18,9 +18,9 @@ from backend.models.config_reader import ConfigReader
 from backend.models.loaded import load_model
 from backend.models.quantization import read_quantization
 from tests.backend.models import quantized as formats
-from tests.backend.models.checkpoints import VARIANTS
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
-from tests.backend.models.quantized import Json, Pack, compressed, write_pair
+from tests.backend.models.quantized import Json, Pack, compressed, quantize, write_pair
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -211,3 +211,35 @@ def test_biases_of_zeros_are_ignored_and_others_refused(tmp_path: Path) -> None:
     save_file(tensors, path)
     with pytest.raises(CheckpointError, match=rf"safetensors: '{name}' is a bias, which"):
         logits(quantized)
+
+
+def test_a_head_and_a_router_may_be_quantised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FusedExperts, "fits", lambda *_: False)
+    write_checkpoint(BY_NAME["qwen3-moe"], tmp_path / "plain")
+    others = ("lm_head", *(f"model.layers.{layer}.mlp.gate" for layer in range(3)))
+    quantized, plain = quantize(tmp_path / "plain", formats.FP8, formats.fp8, others)
+    assert torch.equal(logits(quantized), logits(plain))
+
+
+def test_one_projection_of_a_stack_may_stay_in_floats(tmp_path: Path) -> None:
+    quantized, plain = write_pair(BY_NAME["qwen3"], tmp_path, formats.INT8, formats.int8)
+    path, name = quantized / "model.safetensors", "model.layers.{}.{}.weight"
+    tensors, floats = load_file(path), load_file(plain / "model.safetensors")
+    for layer in range(3):
+        for module in ("self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"):
+            tensors[name.format(layer, module)] = floats[name.format(layer, module)]
+            del tensors[name.format(layer, module) + "_scale"]
+    save_file(tensors, path)
+    assert torch.equal(logits(quantized), logits(plain))
+
+
+@pytest.mark.parametrize("ending", ["qzeros", "scales", "g_idx"])
+def test_a_broken_tensor_is_refused_with_its_file(tmp_path: Path, ending: str) -> None:
+    quantized, _ = write_pair(BY_NAME["qwen3"], tmp_path, formats.GPTQ, formats.gptq)
+    path, name = quantized / "model.safetensors", f"model.layers.1.mlp.down_proj.{ending}"
+    tensors = load_file(path)
+    tensors[name] = tensors[name][1:].clone()
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError) as caught:
+        logits(quantized)
+    assert f"{path}: {name!r} " in str(caught.value)

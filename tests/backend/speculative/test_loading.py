@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,8 @@ from backend.speculative.loading import load_drafters
 from backend.speculative.mixture_of_attentions import load_mixture
 from backend.speculative.rollout import compiled_precision
 from backend.speculative.weights_check import HEADS
+from tests.backend.models import quantized as formats
+from tests.backend.models.quantized import quantize
 from tests.backend.speculative.head_cases import make_pair
 from tests.backend.speculative.model_targets import VOCAB, load, write_model
 
@@ -47,6 +50,17 @@ def test_a_draft_model_asks_for_memory(target: LoadedModel, tmp_path: Path) -> N
     opened = loaded.open(target.new_kv_storage(2))
     assert [drafter.name for drafter in opened.drafters] == ["draft_model"]
     assert not opened.observers
+
+
+def test_a_draft_model_may_be_quantised(target: LoadedModel, tmp_path: Path) -> None:
+    write_model(tmp_path / "plain", "qwen3", num_hidden_layers=1)
+    quantized, plain = quantize(tmp_path / "plain", formats.GPTQ, formats.gptq)
+    found, expected = (
+        load_draft_model(config(target, {}), str(each), 64).chain for each in (quantized, plain)
+    )
+    assert found is not None and expected is not None
+    assert np.array_equal(found.layers.qkv, expected.layers.qkv)
+    assert np.array_equal(found.layers.down, expected.layers.down)
 
 
 @pytest.mark.parametrize("name", HEADS)
