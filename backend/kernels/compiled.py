@@ -101,6 +101,11 @@ def inner(function: _Function) -> _Function:
     return cast("_Function", njit(**_OPTIONS)(function))
 
 
+def ordered(function: _Function) -> _Function:
+    """Like `inner`, for functions whose sums must keep their order and whose NaN must not be lost."""
+    return cast("_Function", njit(**_OPTIONS | {"fastmath": False})(function))
+
+
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """For what compiled functions call and LLVM's instructions say better; see Numba's documentation."""
     return cast("Callable[..., Any]", numba_intrinsic(function))

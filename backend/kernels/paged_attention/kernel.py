@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import inner, intrinsic, next_part, threaded
+from backend.kernels.compiled import inner, intrinsic, next_part, ordered, threaded
 from backend.kernels.exponential import emit_exponential
 
 _LANES = 16  # floats of a vector, and slots of a page
@@ -311,7 +311,7 @@ def _page_adder(load, unit):
             add_values(sums[row].ctypes.data, size, weights, keys[1], stride, slots, head_dim)
 
     add_page.__qualname__ = f"add_page{load.__name__}"
-    return inner(add_page)
+    return ordered(add_page)
 
 
 @inner
@@ -381,7 +381,7 @@ def _attender(load, itemsize, unit=0):
         _copy_rows(tokens, (first, group), head_dim, sums, True)
 
     attend.__qualname__ = f"attend{load.__name__}"
-    return inner(attend)
+    return ordered(attend)
 
 
 _attend_float32, _attend_bfloat16 = _attender(_load_float32, 4), _attender(_load_bfloat16, 2)

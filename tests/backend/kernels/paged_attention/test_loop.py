@@ -195,6 +195,21 @@ def test_a_sequence_that_is_not_finite_harms_no_other(value: float) -> None:
     )
 
 
+def test_keys_that_are_not_finite_harm_who_sees_them() -> None:
+    """They neither vanish from a softmax nor reach queries before them."""
+    own = batch([(20, 4, ())], heads=(2, 1, 16))
+    (before,) = own.attend([0], None)
+    own.kv[own.table[0][1], 21 - PAGE_TOKENS, 0] = float("nan")
+    (after,) = own.attend([0], None)
+    assert torch.equal(after[0], before[0]) and after[1:].isnan().all()
+
+
+@pytest.mark.parametrize("before", [0, 5, 15, 16])
+def test_the_largest_trees(before: int) -> None:
+    """The last bit of an int64 is its sign."""
+    check(batch([(before, 64, tuple(range(-1, 62))), (before, 64, (-1,) * 63)]), None)
+
+
 def test_queries_among_other_columns() -> None:
     """Heads of a wider tensor, as attention passes them, and ones that are not side by side."""
     own = batch([(20, 1, ()), (33, 2, ())], heads=(4, 2, 16))
