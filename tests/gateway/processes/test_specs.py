@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
@@ -159,7 +160,7 @@ step()
 print(torch.get_num_threads(), flush=True)
 for _ in sys.stdin:
     started = time.process_time()
-    for _ in range(10):
+    for _ in range(20):
         step()
     print(time.process_time() - started, flush=True)
 """
@@ -199,4 +200,5 @@ def test_busy_neighbours_do_not_make_threads_spin(checkpoint: str) -> None:
                 steps.stdin.write("\n")
                 costs.append(float(steps.stdout.readline()))
         steps.stdin.close()
-    assert min(seconds[signal.SIGCONT]) <= 1.5 * min(seconds[signal.SIGSTOP])
+    # Spinning costs a random time: the cheapest of a few may be cheap.
+    assert median(seconds[signal.SIGCONT]) <= 1.5 * median(seconds[signal.SIGSTOP])
