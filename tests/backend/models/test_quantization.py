@@ -17,6 +17,7 @@ from backend.models import precision
 from backend.models.config_reader import ConfigReader
 from backend.models.loaded import load_model
 from backend.models.quantization import read_quantization
+from tests.backend.lora import making
 from tests.backend.models import quantized as formats
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
@@ -243,3 +244,22 @@ def test_a_broken_tensor_is_refused_with_its_file(tmp_path: Path, ending: str) -
     with pytest.raises(CheckpointError) as caught:
         logits(quantized)
     assert f"{path}: {name!r} " in str(caught.value)
+
+
+def test_small_quantised_experts_are_not_read_again_for_the_fused_loop(tmp_path: Path) -> None:
+    quantized, plain = write_pair(BY_NAME["mixtral"], tmp_path, formats.FP8, formats.fp8)
+    torch.testing.assert_close(logits(quantized), logits(plain), atol=1e-4, rtol=1e-4)
+
+
+def test_adapters_add_to_quantised_layers(tmp_path: Path) -> None:
+    pair = write_pair(BY_NAME["qwen3"], tmp_path, formats.FP8, formats.fp8)
+    found = []
+    for folder in pair:
+        config = EngineConfig(model="t", checkpoint=str(folder), device="cpu")
+        model = load_model(config)
+        store = making.make_store(model)
+        info = store.load_now("a", making.write_adapter(tmp_path / "adapter", model, making.Recipe()))
+        asked = [making.ask(name, [1, 2, 3], name, 12) for name in (info.digest, "")]
+        found.append(making.texts(making.make_engine(config, model, store), asked))
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
