@@ -6,6 +6,7 @@ A thread takes a sequence and some of its key heads. What else is computed does 
 from __future__ import annotations
 
 import torch
+from llvmlite.binding import get_host_cpu_features
 from torch import Tensor
 
 from backend.kernels.paged_attention import kernel
@@ -15,8 +16,9 @@ _LOOPS = {
     torch.float32: kernel.attend_float32,
     torch.bfloat16: kernel.attend_bfloat16,
     torch.int8: kernel.attend_int8,
-    torch.float8_e4m3fn: kernel.attend_float8,
 }
+if get_host_cpu_features().get("f16c"):  # without it LLVM calls a function that is nowhere: an abort
+    _LOOPS[torch.float8_e4m3fn] = kernel.attend_float8
 
 _LEAST_ELEMENTS = 1 << 18
 """Keys and values that are worth a second thread: about a tenth of a millisecond."""

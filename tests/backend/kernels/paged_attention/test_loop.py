@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from llvmlite.binding import get_host_cpu_features
 from torch import Tensor
 
 from backend.kernels.paged_attention import WindowPlan, loop, paged_attention, plan_attention, reference
@@ -228,7 +230,7 @@ def test_queries_among_other_columns() -> None:
         (torch.float32, torch.float32, True),
         (torch.float32, torch.bfloat16, True),
         (torch.float32, torch.int8, True),
-        (torch.float32, torch.float8_e4m3fn, True),
+        (torch.float32, torch.float8_e4m3fn, bool(get_host_cpu_features().get("f16c"))),
         (torch.float32, torch.float16, False),
         (torch.float16, torch.float16, False),
         (torch.bfloat16, torch.bfloat16, False),
@@ -259,3 +261,14 @@ def test_every_number_of_8_bits_is_read_exactly(dtype: torch.dtype) -> None:
     plan = plan_attention([1] * 16, list(range(1, 17)), table, (1,), torch.float32).by_window[1]
     found = paged_attention(torch.randn(16, 1, len(codes)), stored, plan)
     assert torch.equal(found, dequantise(stored[1, :, 1, 0], len(codes), torch.float32))
+
+
+def test_float8_goes_to_torch_where_processors_convert_no_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"f16c": False})
+    try:
+        found = [*importlib.reload(loop)._LOOPS]
+    finally:
+        monkeypatch.undo()
+        importlib.reload(loop)
+    assert found == [torch.float32, torch.bfloat16, torch.int8]
