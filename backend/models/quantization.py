@@ -77,9 +77,11 @@ def check_unquantized(model: ModelConfig) -> None:
 
 
 def _compressed_tensors(section: ConfigReader) -> QuantizationConfig:
-    for key in ("sparsity_config", "transform_config"):
-        if section.raw.get(key) and section.raw[key] != {"format": "dense"}:
-            raise section.unsupported(key, section.raw[key], "weights without it")
+    sparsity = _section(section, "sparsity_config", section.raw.get("sparsity_config") or {}).raw
+    if sparsity.get("format", "dense") != "dense":
+        raise section.unsupported("sparsity_config", sparsity["format"], "'dense'")
+    if section.raw.get("transform_config"):
+        raise section.unsupported("transform_config", section.raw["transform_config"], "none")
     if section.raw.get("kv_cache_scheme") is not None:
         logger.warning("%s: 'kv_cache_scheme' is ignored; kv_dtype sets how keys are stored", section.path)
     groups = section.raw.get("config_groups")

@@ -92,7 +92,7 @@ def test_formats(section: Json, method: str, expected: list[WeightFormat]) -> No
         ),
         (compressed(WEIGHTS | {"type": "float"}, "mxfp4-pack-quantized"), WeightFormat("mxfp4", 4, (1, 32))),
         (
-            PACKED | {"sparsity_config": {"format": "dense"}, "transform_config": {}},
+            PACKED | {"sparsity_config": {"format": "dense", "ignore": ["lm_head"]}, "transform_config": {}},
             WeightFormat("int4", 4, (1, 32)),
         ),
     ],
@@ -130,7 +130,8 @@ def test_groups_of_modules_may_have_formats_of_their_own() -> None:
         (FP8 | {"weight_block_size": [128]}, "'weight_block_size' is [128], expected rows and columns"),
         (FP8 | {"weight_block_size": [0, 128]}, "'weight_block_size' is [0, 128]"),
         (FP8 | {"weight_block_size": 128}, "'weight_block_size' is 128"),
-        (PACKED | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "'sparsity_config'"),
+        (PACKED | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "'sparsity_config' 'sparse-24"),
+        (PACKED | {"sparsity_config": [2, 4]}, "'sparsity_config' is [2, 4], expected an object"),
         (PACKED | {"transform_config": {"config_groups": {"R1": {}}}}, "'transform_config'"),
         (PACKED | {"config_groups": None}, "'config_groups' is None"),
         (PACKED | {"config_groups": {"a": 1}}, "'config_groups' is 1"),
