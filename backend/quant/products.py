@@ -9,6 +9,7 @@ from torch import Tensor
 
 from backend.kernels import linear
 from backend.kernels.linear import PackedWeight, WeightLayout
+from backend.kernels.linear.int4 import E2M1, INTEGERS, Int4Weight, e2m1_codes
 from backend.kernels.linear.int8 import Int8Weight
 from backend.quant.schemes import QuantizedWeight, stack
 
@@ -47,4 +48,11 @@ def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | Non
     is_by_row = rows == 1 and columns == k and weight.zeros is None and weight.order is None
     if weight.scheme == "int8" and is_by_row and Int8Weight.fits(k):
         return Int8Weight(weight.values, weight.scales[:, 0], bias)
-    return None
+    if weight.scheme not in ("int4", "mxfp4") or rows != 1:
+        return None
+    is_e2m1 = weight.scheme == "mxfp4"
+    values = e2m1_codes(weight.values) if is_e2m1 else weight.values
+    if not Int4Weight.fits(values, weight.zeros, columns):
+        return None
+    numbers = E2M1 if is_e2m1 else INTEGERS
+    return Int4Weight(values, weight.scales, weight.zeros, columns, bias, weight.order, numbers)

@@ -40,20 +40,34 @@ class LoopWeight:
         for block, rows in zip(self._weight, torch.split(weight, kernel.BLOCK_COLUMNS), strict=True):
             narrow = F.pad(rows.bfloat16(), (0, k % 2)).view(len(rows), pairs, 2).view(torch.int32)
             block.view(torch.int32)[:, : len(rows), 0] = narrow[:, :, 0].T
-        self._bias = torch.zeros(blocks * kernel.BLOCK_COLUMNS)
-        if bias is not None:
-            self._bias[:columns] = bias
+        self._bias = padded(bias, columns)
         self._places = self._weight.data_ptr(), self._bias.data_ptr()
         self._shape = pairs, columns
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
-        rows, k = x.shape
         pairs, columns = self._shape
-        x = x.bfloat16().contiguous()
-        if k % 2:
-            x = F.pad(x, (0, 1))
-        y = torch.empty(rows, columns)
-        threads = 1 if rows * pairs * columns <= _ONE_THREAD else torch.get_num_threads()
-        kernel.multiply((0, *self._places, x.data_ptr(), y.data_ptr(), rows, pairs, columns), threads)
+        x = rounded(x)
+        y = torch.empty(len(x), columns)
+        job = (0, *self._places, x.data_ptr(), y.data_ptr(), len(x), pairs, columns)
+        kernel.multiply(job, num_threads(len(x) * pairs * columns))
         return y
+
+
+def rounded(x: Tensor) -> Tensor:
+    """x [T, K] in bfloat16, in whole pairs."""
+    x = x.bfloat16().contiguous()
+    return F.pad(x, (0, 1)) if x.shape[1] % 2 else x
+
+
+def padded(bias: Tensor | None, columns: int) -> Tensor:
+    """The float32 bias of whole blocks."""
+    start = torch.zeros(-(-columns // kernel.BLOCK_COLUMNS) * kernel.BLOCK_COLUMNS)
+    if bias is not None:
+        start[:columns] = bias
+    return start
+
+
+def num_threads(num_products: int) -> int:
+    """The threads that are worth waking for this number of products of pairs."""
+    return 1 if num_products <= _ONE_THREAD else torch.get_num_threads()

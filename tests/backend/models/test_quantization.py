@@ -13,6 +13,7 @@ from backend.config import EngineConfig, QuantizationConfig, WeightFormat
 from backend.errors import CheckpointError
 from backend.kernels.experts import FusedExperts
 from backend.kernels.linear import loop
+from backend.kernels.linear.int4 import Int4Weight
 from backend.models import precision
 from backend.models.config_reader import ConfigReader
 from backend.models.loaded import load_model
@@ -181,12 +182,16 @@ def test_logits_are_those_of_the_weights_in_floats(
     # Quantised experts have no fused loop, which adds in another order.
     monkeypatch.setattr(FusedExperts, "fits", lambda *_: False)
     quantized, plain = write_pair(BY_NAME[family], tmp_path, config, pack)
-    found, expected = logits(quantized), logits(plain)
+    with monkeypatch.context() as context:
+        context.setattr(Int4Weight, "fits", lambda *_: False)
+        found, expected = logits(quantized), logits(plain)
     if config is formats.INT8:
         # A router may choose another expert.
         assert (found - expected).abs().mean() < 0.15 * expected.std()
     else:
         assert torch.equal(found, expected)
+        # 4 bits have a product, which rounds x to bfloat16: there too, a router may choose otherwise.
+        assert (logits(quantized) - expected).abs().mean() < 0.06 * expected.std()
 
 
 @pytest.mark.parametrize("pack", [formats.gptq, formats.awq])
@@ -197,6 +202,7 @@ def test_weights_without_a_product_are_bfloat16_in_a_16_bit_checkpoint(
     if not loop.is_available():
         pytest.skip("this processor does not multiply bfloat16")
     monkeypatch.setattr(precision, "is_small", lambda _: False)
+    monkeypatch.setattr(Int4Weight, "fits", lambda *_: False)
     config = formats.GPTQ if pack is formats.gptq else formats.AWQ
     quantized, plain = write_pair(BY_NAME["qwen3"], tmp_path, config, pack, torch.bfloat16)
     assert torch.equal(logits(quantized), logits(plain))

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backend.kernels.linear import PlainWeight, WeightLayout
+from backend.kernels.linear import PlainWeight, WeightLayout, loop
+from backend.kernels.linear.int4 import E2M1, Int4Weight
 from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
+from backend.kernels.linear.loop import LoopWeight
 from backend.quant.products import dense, pack
-from backend.quant.schemes import QuantizedWeight
+from backend.quant.schemes import QuantizedWeight, WeightScheme
 from tests.backend.quant.test_schemes import weight
 
 
@@ -54,3 +56,35 @@ def test_int8_by_row_has_its_product() -> None:
         [int8(6, (1, 16)), torch.ones(2, 16)],
     ):
         assert not isinstance(pack(others, None, "half"), Int8Weight)
+
+
+@pytest.mark.skipif(not loop.is_available(), reason="needs AVX-512 BF16")
+@pytest.mark.parametrize("scheme", ["int4", "mxfp4"])
+def test_4_bits_by_group_have_their_product(scheme: WeightScheme) -> None:
+    zeros = scheme == "int4"
+    parts = [quantized(scheme, 6, (1, 32), zeros=zeros), quantized(scheme, 3, (1, 32), zeros=zeros)]
+    packed = pack(parts, torch.ones(9), "bf16")
+    assert isinstance(packed, Int4Weight)
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(1)).bfloat16().float()
+    expected = x @ torch.cat([part.dequantize() for part in parts]).T + 1
+    torch.testing.assert_close(packed(x), expected, rtol=1e-4, atol=1e-4)
+    for others in ([quantized(scheme, 6, (2, 32))], [*parts, torch.ones(2, 64)]):
+        assert not isinstance(pack(others, None, "bf16"), Int4Weight)
+    assert isinstance(pack(parts, None, "plain"), PlainWeight)
+
+
+def quantized(
+    scheme: WeightScheme, rows: int, block: tuple[int, int], *, zeros: bool = False
+) -> QuantizedWeight:
+    generator = torch.Generator().manual_seed(rows)
+    codes = torch.randint(0, 16, (rows, 64), generator=generator)
+    values = (E2M1[16 + codes] if scheme == "mxfp4" else codes - 8 * (not zeros)).to(torch.int8)
+    scales = torch.rand(-(-rows // block[0]), 2, generator=generator).half().float()
+    zero = torch.randint(0, 16, scales.shape, generator=generator, dtype=torch.int8) if zeros else None
+    return QuantizedWeight(scheme, values, scales, block, zero)
+
+
+@pytest.mark.skipif(not loop.is_available(), reason="needs AVX-512 BF16")
+def test_dequantised_weights_are_rounded_to_what_the_processor_multiplies() -> None:
+    assert isinstance(pack([weight(6, 16, (2, 4))], None, "bf16"), LoopWeight)
+    assert not isinstance(pack([weight(6, 16, (2, 4)), torch.full((1, 16), 0.1)], None, "bf16"), LoopWeight)
