@@ -90,6 +90,14 @@ def test_missing_files(folder: Path) -> None:
     assert line == 4 and "is not a folder" in message
 
 
+def test_a_quantised_checkpoint_is_not_rounded_again(folder: Path) -> None:
+    change_policy(folder, "256\n", "256\n      quantize: {scheme: int8}\n")
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    write_json(folder / "mine" / "config.json", CONFIG | {"quantization_config": fp8})
+    ((line, message),) = problems(folder)
+    assert line == 6 and "is quantised already (fp8): remove `quantize`" in message
+
+
 def test_problems_come_together(folder: Path) -> None:
     change_policy(folder, "256\n", "1024\n      reasoning: {default_effort: high}\n")
     write_json(folder / "polite" / "adapter_config.json", ADAPTER | {"use_dora": True})
