@@ -111,6 +111,24 @@ def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", numba_intrinsic(function))
 
 
+def pointer_to(kind: types.Type) -> Callable[..., Any]:
+    """The function that compiled functions turn an address into a pointer with, for Numba's carray."""
+    pointer = types.CPointer(kind)  # type: ignore[no-untyped-call]
+
+    def point(typing: object, address: types.Type) -> tuple[object, Callable[..., Any]]:
+        def generate(
+            context: Any,  # noqa: ANN401
+            builder: ir.IRBuilder,
+            signature: object,
+            arguments: list[ir.Value],
+        ) -> ir.Value:
+            return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+        return pointer(address), generate
+
+    return intrinsic(point)
+
+
 class ThreadedFunction:
     """A compiled function of a job, which threads run at once: each takes parts until none is left.
 

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import inner, intrinsic, next_part, ordered, threaded
+from backend.kernels.compiled import inner, intrinsic, next_part, ordered, pointer_to, threaded
 from backend.kernels.exponential import emit_exponential
 
 _LANES = 16  # floats of a vector, and slots of a page
@@ -27,18 +27,7 @@ _PAIR = range(2)  # two rows, or two vectors
 # The words of a job, see loop.py.
 
 
-def _pointer_to(kind):
-    @intrinsic
-    def pointer(typing, address):
-        def generate(context, builder, signature, arguments):
-            return builder.inttoptr(arguments[0], context.get_value_type(types.CPointer(kind)))
-
-        return types.CPointer(kind)(address), generate
-
-    return pointer
-
-
-_floats, _integers = _pointer_to(types.float32), _pointer_to(types.int64)
+_floats, _integers = pointer_to(types.float32), pointer_to(types.int64)
 
 
 def _constants(values):
@@ -388,37 +377,33 @@ _attend_float32, _attend_bfloat16 = _attender(_load_float32, 4), _attender(_load
 _attend_int8, _attend_float8 = _attender(_load_int8, 1, 1), _attender(_load_float8, 1, 256)
 
 
+@inner
+def _attend_parts(job, attend):
+    unit = next_part(job)
+    while unit < job[_UNITS]:
+        attend(job, unit)
+        unit = next_part(job)
+
+
 @threaded
 def attend_float32(job):
     """Attend over pages of float32."""
-    unit = next_part(job)
-    while unit < job[_UNITS]:
-        _attend_float32(job, unit)
-        unit = next_part(job)
+    _attend_parts(job, _attend_float32)
 
 
 @threaded
 def attend_bfloat16(job):
     """Attend over pages of bfloat16."""
-    unit = next_part(job)
-    while unit < job[_UNITS]:
-        _attend_bfloat16(job, unit)
-        unit = next_part(job)
+    _attend_parts(job, _attend_bfloat16)
 
 
 @threaded
 def attend_int8(job):
     """Attend over pages of int8 with scales."""
-    unit = next_part(job)
-    while unit < job[_UNITS]:
-        _attend_int8(job, unit)
-        unit = next_part(job)
+    _attend_parts(job, _attend_int8)
 
 
 @threaded
 def attend_float8(job):
     """Attend over pages of E4M3 with scales."""
-    unit = next_part(job)
-    while unit < job[_UNITS]:
-        _attend_float8(job, unit)
-        unit = next_part(job)
+    _attend_parts(job, _attend_float8)

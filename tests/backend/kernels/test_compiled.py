@@ -209,6 +209,9 @@ def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(found) == 3
 
 
+to_pointer = module.pointer_to(types.int64)
+
+
 def counting() -> module.ThreadedFunction:
     """A job (counter, address of the parts' counts, parts) that counts how often each part is taken."""
 
@@ -223,16 +226,6 @@ def counting() -> module.ThreadedFunction:
             part = module.next_part(job)
 
     return module.threaded(count)
-
-
-@module.intrinsic
-def to_pointer(typing: object, address: types.Type) -> tuple[object, Callable[..., Any]]:
-    pointer = types.CPointer(types.int64)
-
-    def generate(context: Any, builder: Any, signature: object, arguments: list[Any]) -> Any:  # noqa: ANN401
-        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
-
-    return pointer(address), generate
 
 
 @pytest.mark.parametrize("has_team", [True, False])

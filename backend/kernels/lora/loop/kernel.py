@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import compiled, inner, intrinsic
+from backend.kernels.compiled import compiled, inner, pointer_to
 from backend.kernels.tiles import TILE_COLUMNS, add_tile, adder
 
 LOW_STEP = 8
@@ -18,18 +18,8 @@ _ZERO, _ONE = _U(0), _U(1)
 _TILE, _HALF, _QUARTER = _U(TILE_COLUMNS), _U(TILE_COLUMNS // 2), _U(LOW_STEP)
 _MOST_ROWS = _U(16)  # multiplied together: the size of the buffer for low = down x
 
+_pointer = pointer_to(types.float32)
 _add_half, _add_quarter = adder(TILE_COLUMNS // 2), adder(LOW_STEP)
-
-
-@intrinsic
-def _pointer(typing, address):
-    """To float32."""
-    kind = types.CPointer(types.float32)
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(kind))
-
-    return kind(address), generate
 
 
 @compiled
