@@ -87,8 +87,9 @@ def _compute_environment(policies: Policies) -> dict[str, str]:
     # By default libgomp's threads spin for milliseconds at both ends of every parallel region. While other
     # processes hold the cores, a thread spins away the time that the one it waits for needs: steps took 5 to
     # 20 times as long. Why about 10 µs, and not 0 (PASSIVE alone): on idle cores a step of 0.45 B parameters
-    # is 1.1 times as fast, on busy ones hardly slower. Longer spins stall there. With more threads than cores
-    # they do not spin. libgomp reads this when torch (or Numba, with a libgomp of its own) is loaded.
+    # is 1.1 times as fast, beside two busy processes as fast; beside six small steps are slower. Longer spins
+    # stall there. With more threads than cores they do not spin. libgomp reads this when torch (or Numba,
+    # with a libgomp of its own) is loaded.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
     if (cores := cpu_quota()) is not None:
