@@ -6,8 +6,11 @@ that the rounded layers before it compute, so that it makes up for their errors 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +54,8 @@ def served_revision(checkpoint: Path, config: QuantizeConfig | None) -> str:
     prompts = ""
     if config.calibration:
         try:
+            if stat.S_ISFIFO(mode := os.stat(config.calibration).st_mode) or stat.S_ISCHR(mode):
+                raise OSError(errno.EINVAL, "not a file")  # reading one may never end
             with Path(config.calibration).open("rb") as file:
                 prompts = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
@@ -150,7 +155,12 @@ class RoundingBuilder(DecoderBuilder):
             weight = self.reader.get(name, (part.columns, part.in_features)).float()
             if not weight.isfinite().all():
                 raise self.reader.error(name, "holds numbers that are not finite")
-            rounded = round_weight(weight, self._scheme, products.get(part.linear))
+            inputs = products.get(part.linear)
+            if inputs is not None and not inputs.isfinite().all():
+                raise self.reader.error(
+                    name, "gets inputs from the prompts of quantize.calibration that are not finite"
+                )
+            rounded = round_weight(weight, self._scheme, inputs)
             error += float((rounded.dequantize() - weight).square().sum())
             size += float(weight.square().sum())
             tensors = stored(name, rounded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TextIO
 
 from backend.errors import CheckpointError, RequestError
 from backend.tokenizer import Tokenizer
@@ -11,31 +12,41 @@ from backend.tokenizer import Tokenizer
 _SEQUENCE_TOKENS = 512
 _MOST_TOKENS = 1 << 15
 """More prompts than that hardly change what is rounded how."""
+_MOST_CHARS = 1 << 22  # of a text: more than that many tokens, save in texts of blanks
 
 
 def read_prompts(path: Path, checkpoint: Path, max_tokens: int) -> list[list[int]]:
     """Token ids of prompts of at most `max_tokens`: of each line of JSONL, or of pieces of a text."""
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     length = min(_SEQUENCE_TOKENS, max_tokens)
+    found: list[list[int]] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8-sig") as file:  # only as much as counts: a file may be huge
+            if path.suffix != ".jsonl":
+                tokens = tokenizer.encode_beginning(file.read(_MOST_CHARS), _MOST_TOKENS)
+                found = [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
+            else:
+                found = _lines(file, tokenizer, length)
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"quantize.calibration: {path} cannot be read as UTF-8 ({type(error).__name__})"
         ) from None
-    found: list[list[int]] = []
-    if path.suffix != ".jsonl":
-        tokens = tokenizer.encode_beginning(text, _MOST_TOKENS)
-        found = [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
-    else:
-        left = _MOST_TOKENS
-        for number, line in enumerate(text.split("\n"), 1):
-            if line.strip() and left > 0:
-                found.append(_tokens(tokenizer, line, f"{path}, line {number}")[: min(length, left)])
-                left -= len(found[-1])
     found = [tokens for tokens in found if tokens]
     if not found:
         raise CheckpointError(f"quantize.calibration: {path} holds no prompt; add some, or remove the key")
+    return found
+
+
+def _lines(file: TextIO, tokenizer: Tokenizer, length: int) -> list[list[int]]:
+    """The tokens of each line, at most `length`, until there are enough."""
+    found: list[list[int]] = []
+    left = _MOST_TOKENS
+    for number, line in enumerate(file, 1):
+        if left <= 0:
+            break
+        if line.strip():
+            found.append(_tokens(tokenizer, line, f"{file.name}, line {number}")[: min(length, left)])
+            left -= len(found[-1])
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -143,6 +145,25 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         CheckpointError, match=r"model.layers.1.mlp.up_proj.weight' holds numbers that are not"
     ):
         load(tmp_path, "int8")
+
+
+@pytest.mark.parametrize("name", ["embed_tokens", "layers.1.input_layernorm"])
+def test_inputs_that_are_no_numbers_are_refused(tmp_path: Path, name: str) -> None:
+    """They come from what is not rounded, so that no rounded weight shows them."""
+    shutil.copytree(PICO, tmp_path / "c")
+    tensors = load_file(tmp_path / "c" / "model.safetensors")
+    tensors[f"model.{name}.weight"][:] = float("inf")
+    save_file(tensors, tmp_path / "c" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"proj.weight' gets inputs .* that are not finite"):
+        load(tmp_path / "c", "int4", prompts_file(tmp_path))
+
+
+def test_a_pipe_is_no_file_of_prompts(tmp_path: Path) -> None:
+    """Opening one would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match=f"{path.name} cannot be read .not a file."):
+            quantize.served_revision(PICO, QuantizeConfig(scheme="int8", calibration=str(path)))
 
 
 def test_a_missing_file_of_prompts_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_only_so_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sum(map(len, read(tmp_path, "one two three " * 50, "p.txt"))) == 20
 
 
+@pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
+def test_what_does_not_count_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A log of many gigabytes takes no memory."""
+    monkeypatch.setattr(prompts, "_MOST_TOKENS", 20)
+    monkeypatch.setattr(prompts, "_MOST_CHARS", 1000)
+    found = read(tmp_path, b'"one two three"\n' * 100_000 + b"\xff", name)
+    assert sum(map(len, found)) == 20
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.txt"])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path, '\ufeff"one"\n', name) == read(tmp_path, '"one"\n', name)
+
+
 @pytest.mark.parametrize(
     "line",
     [
