@@ -95,7 +95,8 @@ class StoredModule:
         groups = self.tensors.read(self.name + ending, (torch.int32, torch.int64)).long()
         k = self.shape[1]
         ascending = torch.arange(k) // (self.format.block[1] or k)
-        if torch.equal(groups, ascending) or (groups == -1).all():
+        none = torch.full_like(ascending, -1)
+        if torch.equal(groups, ascending) or torch.equal(groups, none):
             return None
         found, order = groups.sort(stable=True)
         if not torch.equal(found, ascending):

@@ -111,6 +111,8 @@ def test_a_module_with_a_float_weight_is_not_quantised() -> None:
         (".g_idx", lambda found: found - 1, "'m.g_idx' does not"),
         (".g_idx", lambda found: found[1:], "'m.g_idx' does not"),
         (".g_idx", lambda found: found[None], "'m.g_idx' does not"),
+        (".g_idx", lambda found: found[:0], "'m.g_idx' does not"),
+        (".g_idx", lambda found: 0 * found[:2] - 1, "'m.g_idx' does not"),
         (".g_idx", lambda found: found.float(), "'m.g_idx' is torch.float32"),
     ],
 )
