@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class KeptWeights:
 
     def __init__(self, folder: str, revision: str) -> None:
         self._path = Path(folder, f"{revision}.safetensors") if folder else None
+        self._problem: Exception | None = None  # why nothing can be written; what is there can be read
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -44,8 +45,7 @@ class KeptWeights:
                 lock = FileLock(self._path.with_suffix(".lock"))
                 lock.acquire()
         except (OSError, NotImplementedError) as error:
-            logger.warning("rounded weights cannot be kept, so each start computes them: %s", error)
-            lock = self._path = None
+            lock, self._problem = None, error
         try:
             yield
         finally:
@@ -54,9 +54,11 @@ class KeptWeights:
 
     def read(self) -> RoundedWeights | None:
         """What was kept; None where there is nothing, or it is damaged."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return None
         try:
+            if not self._path.exists():
+                return None
             with safe_open(self._path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
                 facts = json.loads(file.metadata()["penstock"])
@@ -64,7 +66,7 @@ class KeptWeights:
                 return RoundedWeights(tensors, [float(error) for error in facts["errors"]])
         except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, TypeError):
             pass
-        logger.warning("%s is damaged: computing the rounded weights again", self._path)
+        logger.warning("%s is damaged or cannot be read: computing the rounded weights again", self._path)
         return None
 
     def write(self, weights: RoundedWeights) -> None:
@@ -74,10 +76,13 @@ class KeptWeights:
         part = self._path.with_suffix(".part")
         facts = json.dumps({"sha256": _digest(weights.tensors), "errors": weights.errors})
         try:
+            if self._problem is not None:
+                raise self._problem
             save_file(weights.tensors, part, {"penstock": facts})
             os.replace(part, self._path)
-        except (OSError, SafetensorError) as error:
-            part.unlink(missing_ok=True)
+        except (OSError, NotImplementedError, SafetensorError) as error:
+            with suppress(OSError):
+                part.unlink()
             logger.warning("rounded weights cannot be kept, so each start computes them: %s", error)
 
 

@@ -83,6 +83,27 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(
     assert not (tmp_path / "r.part").exists()
 
 
+def test_a_folder_that_is_only_read_gives_what_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Weights rounded elsewhere are mounted read-only: their lock cannot be had and is not needed."""
+    write(tmp_path)
+    (tmp_path / "r.lock").unlink(missing_ok=True)
+    (tmp_path / "r.lock").mkdir()
+    assert read(tmp_path) is not None
+    assert caplog.text == ""
+    write(tmp_path)
+    assert "cannot be kept" in caplog.text
+
+
+def test_a_part_that_cannot_be_removed_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "r.part").mkdir()
+    write(tmp_path)
+    assert "cannot be kept" in caplog.text
+
+
 def test_nothing_is_kept_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write("")
