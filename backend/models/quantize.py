@@ -6,11 +6,8 @@ that the rounded layers before it compute, so that it makes up for their errors 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
-import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +17,6 @@ from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig, QuantizeConfig
 from backend.digests import revision_of
-from backend.errors import CheckpointError
 from backend.kernels.linear import PackedWeight
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.attention import AttentionContext
@@ -36,7 +32,7 @@ from backend.models.quantization import check_unquantized
 from backend.models.weights import WeightReader
 from backend.quant.calibrate import FORMATS, round_weight, stored
 from backend.quant.kept import KeptWeights, RoundedWeights
-from backend.quant.prompts import read_prompts
+from backend.quant.prompts import open_prompts, read_prompts
 from backend.types import PAGE_TOKENS
 
 _VERSION = 1
@@ -53,16 +49,8 @@ def served_revision(checkpoint: Path, config: QuantizeConfig | None) -> str:
         return revision
     prompts = ""
     if config.calibration:
-        try:
-            if stat.S_ISFIFO(mode := os.stat(config.calibration).st_mode) or stat.S_ISCHR(mode):
-                raise OSError(errno.EINVAL, "not a file")  # reading one may never end
-            with Path(config.calibration).open("rb") as file:
-                prompts = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise CheckpointError(
-                f"quantize.calibration: {config.calibration} cannot be read ({error.strerror}); give a file "
-                "of prompts, or remove the key"
-            ) from None
+        with open_prompts(Path(config.calibration)) as file:
+            prompts = hashlib.file_digest(file, "sha256").hexdigest()
     return hashlib.sha256(f"{_VERSION} {revision} {config.scheme} {prompts}".encode()).hexdigest()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -15,13 +17,28 @@ _MOST_TOKENS = 1 << 15
 _MOST_CHARS = 1 << 22  # of a text: more than that many tokens, save in texts of blanks
 
 
+def open_prompts(path: Path) -> BufferedReader:
+    """Open the file. Raises CheckpointError, also for pipes and devices: reading these may never end."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(errno.EINVAL, "not a file")
+        return path.open("rb")
+    except OSError as error:
+        raise CheckpointError(
+            f"quantize.calibration: {path} cannot be read ({error.strerror}); give a file of prompts, or "
+            "remove the key"
+        ) from None
+
+
 def read_prompts(path: Path, checkpoint: Path, max_tokens: int) -> list[list[int]]:
     """Token ids of prompts of at most `max_tokens`: of each line of JSONL, or of pieces of a text."""
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     length = min(_SEQUENCE_TOKENS, max_tokens)
     found: list[list[int]] = []
     try:
-        with path.open(encoding="utf-8-sig") as file:  # only as much as counts: a file may be huge
+        with TextIOWrapper(
+            open_prompts(path), "utf-8-sig"
+        ) as file:  # only as much as counts: a file may be huge
             if path.suffix != ".jsonl":
                 tokens = tokenizer.encode_beginning(file.read(_MOST_CHARS), _MOST_TOKENS)
                 found = [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]

@@ -9,6 +9,7 @@ from backend.lora.adapter_config import check_base, read_config
 from backend.models.checkpoint_config import context_tokens, read_model_config
 from backend.models.quantization import check_unquantized
 from backend.models.weight_files import weight_files
+from backend.quant.prompts import read_prompts
 from backend.tokenizer import Tokenizer
 
 
@@ -28,9 +29,11 @@ def check_context(folder: Path, max_model_tokens: int | None) -> None:
     context_tokens(read_model_config(folder), max_model_tokens)
 
 
-def check_quantize(folder: Path) -> None:
-    """Raise CheckpointError for a checkpoint whose weights cannot be rounded."""
+def check_quantize(folder: Path, calibration: str | None) -> None:
+    """Raise CheckpointError for a checkpoint whose weights cannot be rounded, and for wrong prompts."""
     check_unquantized(read_model_config(folder))
+    if calibration:
+        read_prompts(Path(calibration).expanduser(), folder, 1)
 
 
 def check_adapter(folder: Path, served: Sequence[str], *, force: bool) -> None:

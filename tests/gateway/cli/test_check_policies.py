@@ -90,6 +90,17 @@ def test_missing_files(folder: Path) -> None:
     assert line == 4 and "is not a folder" in message
 
 
+def test_prompts_of_quantize_are_read(folder: Path) -> None:
+    change_policy(folder, "256\n", "256\n      quantize: {scheme: int8, calibration: prompts.jsonl}\n")
+    ((line, message),) = problems(folder)
+    assert line == 6 and "prompts.jsonl cannot be read (No such file or directory)" in message
+    (folder / "prompts.jsonl").write_text('"good"\nsecret\n')
+    ((line, message),) = problems(folder)
+    assert line == 6 and "prompts.jsonl, line 2: expected" in message and "secret" not in message
+    (folder / "prompts.jsonl").write_text('"good"\n')
+    assert check(folder, io.StringIO()) == 0
+
+
 def test_a_quantised_checkpoint_is_not_rounded_again(folder: Path) -> None:
     change_policy(folder, "256\n", "256\n      quantize: {scheme: int8}\n")
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
