@@ -70,6 +70,9 @@ def build_quantized(
     with kept.locked():
         found = kept.read()
         if found is None:
+            logger.info(
+                "rounding weights of model %r to %s, which may take minutes", config.model, quantize.scheme
+            )
             prompts: list[list[int]] = []
             if quantize.calibration:
                 place, length = Path(quantize.calibration), model.max_position_tokens

@@ -27,7 +27,7 @@ class WeightReader:
         self._files: dict[str, Any] = {}  # tensor name → open file
         self._paths: dict[str, Path] = {}
         self._put: dict[str, Tensor] = {}
-        self._read_tensors = 0
+        self._read: set[str] = set()  # names in files; rounding reads some of them again
         for path in weight_files(self._directory):
             opened = _open(path)
             for name in opened.keys():  # noqa: SIM118 - not a dict
@@ -71,9 +71,10 @@ class WeightReader:
         if tensor.dtype not in dtypes:
             expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
             raise self.error(name, f"is {tensor.dtype}, expected one of {expected}")
-        self._read_tensors += 1
+        if name in self._files:
+            self._read.add(name)
         if self._on_progress is not None:
-            self._on_progress(min(1.0, self._read_tensors / len(self._files)))
+            self._on_progress(len(self._read) / len(self._files))
         return tensor
 
     def error(self, name: str, problem: str) -> CheckpointError:

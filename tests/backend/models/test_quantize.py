@@ -20,6 +20,7 @@ from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
 from backend.layers.mlp import MLP
 from backend.models import quantize
 from backend.models.loaded import LoadedModel, load_model
+from backend.quant.schemes import QuantizedWeight
 from backend.tokenizer import Tokenizer
 from tests.backend.models import quantized
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
@@ -64,6 +65,28 @@ def test_projections_are_rounded_and_nothing_else(
     exact = logits(load(tmp_path / "c", None))
     limit = {"int8": 0.2, "fp8": 0.3, "int4": 0.8}[scheme] * exact.std()
     assert 0 < (logits(model) - exact).abs().mean() < limit
+
+
+def test_progress_is_that_of_layers_also_while_weights_are_rounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each layer is read as it is stored, to be rounded, and rounded."""
+    caplog.set_level(logging.INFO)
+    seen: list[float] = []
+    rounded: list[float] = []
+    original = quantize.round_weight
+
+    def spy(weight: Tensor, scheme: RoundingScheme, products: Tensor | None = None) -> QuantizedWeight:
+        rounded.append(seen[-1])
+        assert "rounding weights of model 'm' to int8, which may take minutes" in caplog.text
+        return original(weight, scheme, products)
+
+    monkeypatch.setattr(quantize, "round_weight", spy)
+    config = QuantizeConfig(scheme="int8", calibration="", folder="")
+    engine = EngineConfig(model="m", checkpoint=str(PICO), device="cpu", quantize=config)
+    load_model(engine, seen.append)
+    assert seen == sorted(seen) and seen[-1] == 1.0
+    assert rounded[0] < 0.4 < 0.6 < rounded[-1] <= 1.0 and rounded[len(rounded) // 2] < 0.75
 
 
 @pytest.mark.skipif(not IS_AVAILABLE, reason="needs AVX-512 VNNI")
