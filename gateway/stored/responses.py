@@ -54,9 +54,11 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
         tenant, start = self.tenant(call), int(after[:9]) + 1
         await self.stored(call)
         run = self._background.runs.get(call.path_id)
-        events = run.follow(start) if run is not None else self._kept_events(call, tenant, start)
-        if run is None:
+        if run is not None and run.keeps_events:
+            events = run.follow(start)
+        else:
             await self._kept(call, tenant)
+            events = self._kept_events(call, tenant, start)
         with self._background.following(tenant):
             await send_events(call, events)
 

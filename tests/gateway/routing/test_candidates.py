@@ -127,6 +127,7 @@ async def test_the_fastest_is_the_one_that_answered_fastest() -> None:
 async def test_a_budget_for_the_day_is_spread_over_the_requests_to_come() -> None:
     section = choose(budget_usd_per_day=10.0, cost_weight=0.0, estimate=None)
     memory = RoutingMemory()
+    memory.ledger.counters.now_s = lambda: 1_800_014_400.0  # noon
     found = await chosen(section, EASY, memory=memory)
     assert name_of(found) == "large" and found.decided.choice.place == "routes.auto"
     target = memory.ledger.pace("routes.auto", 10.0)

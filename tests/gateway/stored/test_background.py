@@ -252,12 +252,13 @@ async def test_what_is_wrong_is_refused_at_once(
 
 
 async def test_only_what_was_streamed_is_streamed_again(http: httpx.AsyncClient, gated: Gated) -> None:
-    gated.goes_on.set()
     begun = await begin(http)
-    await ended(http, begun["id"])
-    for query, param in (({}, "stream"), ({"starting_after": "x"}, "starting_after")):
-        response = await http.get(f"{PATH}/{begun['id']}", params={"stream": "true", **query})
-        assert response.json()["error"]["param"] == param
+    for _ in range(2):  # while it is generated, and when it has ended
+        for query, param in (({}, "stream"), ({"starting_after": "x"}, "starting_after")):
+            response = await http.get(f"{PATH}/{begun['id']}", params={"stream": "true", **query})
+            assert response.json()["error"]["param"] == param
+        gated.goes_on.set()
+        await ended(http, begun["id"])
 
 
 async def test_the_number_of_runs_is_bounded(
@@ -354,8 +355,8 @@ async def test_limits_of_users_and_keys_count_what_runs_in_the_background(
 async def test_streams_that_follow_are_bounded(
     http: httpx.AsyncClient, gated: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "MAX_FOLLOWED", 0)
-    begun = await begin(http)
-    refused = await http.get(f"{PATH}/{begun['id']}", params={"stream": "true"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     gated.goes_on.set()
+    streamed = read_events((await http.post(PATH, json=BODY | {"stream": True})).text)
+    monkeypatch.setattr(background, "MAX_FOLLOWED", 0)
+    refused = await http.get(f"{PATH}/{streamed[-1]['response']['id']}", params={"stream": "true"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
