@@ -8,7 +8,7 @@ import torch
 
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
-from backend.kernels.linear import WeightLayout, loop
+from backend.kernels.linear import WeightLayout, paired
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -57,7 +57,7 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
     if narrow:
         token_bytes = model.num_layers * 2 * model.num_kv_heads * model.head_dim * torch.float32.itemsize
         kv = torch.float32 if token_bytes <= _SMALL_KV_BYTES else torch.bfloat16
-        weights: WeightLayout = "bf16" if loop.is_available() and not is_small(model) else "half"
+        weights: WeightLayout = "bf16" if paired.is_available() and not is_small(model) else "half"
         return Precision(device, torch.float32, weights, kv)
     return Precision(device, torch.float32, "packed", torch.float32)
 

@@ -3,7 +3,7 @@
 A network this small takes 0.1 ms of arithmetic per token, and several times as much to call its operations
 one by one. It is a decoder of L layers with norms of queries and keys and no biases, and optionally: a state
 that is fused into the input and fed back (EAGLE, arXiv 2401.15077), and cross-attention to a second memory
-(Mixture of Attentions, arXiv 2410.03804). kernel.py is Numba, in float32, over KV memory with the engine's
+(Mixture of Attentions, arXiv 2410.03804). loop.py is Numba, in float32, over KV memory with the engine's
 page layout; the networks in backend/speculative compute the same with torch. Bound: weights are read once
 per token for all rows; ones this small stay in the CPU's cache.
 """
@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.kernels.draft_chain import kernel
+from backend.kernels.draft_chain import loop
 from backend.kernels.tiles import TiledWeights
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_draft_chain = cast("Callable[..., None]", kernel.draft_chain)
+_draft_chain = cast("Callable[..., None]", loop.draft_chain)
 
 
 class LayerWeights(NamedTuple):

@@ -1,7 +1,7 @@
 """Mixture of experts: y[t] = Σ_k weight[t, k] · expert[chosen[t, k]](x[t]), SwiGLU experts.
 
 x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert's weights are read once.
-Bound: memory until tokens outnumber experts several times. Reference: reference.py; fused.py runs kernel.py,
+Bound: memory until tokens outnumber experts several times. Reference: reference.py; fused.py runs loop.py,
 one Numba loop over all experts, for few tokens of a small model on a CPU.
 """
 

@@ -1,4 +1,4 @@
-"""A second copy of all experts of a small layer, laid out for the loop of kernel.py."""
+"""A second copy of all experts of a small layer, laid out for the loop of loop.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from backend.kernels.experts import kernel
+from backend.kernels.experts import loop
 from backend.kernels.tiles import TILE_COLUMNS, in_tiles
 
 MAX_SMALL_ELEMENTS = 1 << 21
@@ -18,7 +18,7 @@ _MOST_TOKENS_PER_EXPERT = 128
 """On average, and divided by torch's threads: with more tokens torch is faster, though it is called for each
 expert."""
 
-_run_experts = cast("Callable[..., None]", kernel.run_experts)
+_run_experts = cast("Callable[..., None]", loop.run_experts)
 
 
 class FusedExperts:

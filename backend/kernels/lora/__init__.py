@@ -2,7 +2,7 @@
 
 For the rows t that have an adapter. x [T, K], y [T, N]; per slot and for P stacked projections down [P·R, K]
 and up [R, N], each projection with its own R rows of down and its own columns of up. Bound: memory, each
-active slot is read once. Reference: reference.py, which a CPU also uses for many rows and for 16 bits; loop
+active slot is read once. Reference: reference.py, which a CPU also uses for many rows and for 16 bits; looped
 is for a step's few rows in float32 on a CPU; kernel.py is Triton, for GPUs.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.kernels.lora import loop, reference
+from backend.kernels.lora import looped, reference
 from backend.kernels.lora.rows import AdapterRows, rows_of_one
 from backend.kernels.lora.weights import Factors, SlotWeights
 
@@ -41,15 +41,15 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
 
         add_on_gpu(y, x, weights, rows)
         return
-    looped = weights.looped
+    copy = weights.looped
     num_rows = len(rows.slots)
     if (
-        looped is not None
-        and rows.num_adapted * looped.row_multiplications <= _MOST_LOOPED
+        copy is not None
+        and rows.num_adapted * copy.row_multiplications <= _MOST_LOOPED
         and _is_flat(x, (num_rows, weights.in_features))
         and _is_flat(y, (num_rows, weights.out_features))
     ):
-        loop.add_rows(y.data_ptr(), x.data_ptr(), looped.down, looped.up, rows.slots, looped.ends)
+        looped.add_rows(y.data_ptr(), x.data_ptr(), copy.down, copy.up, rows.slots, copy.ends)
         return
     reference.add_adapters(y, x, weights, rows)
 

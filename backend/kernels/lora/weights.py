@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.kernels.lora.loop import LoopWeights
+from backend.kernels.lora.looped import LoopWeights
 
 RANK_STEP = 4
 """Ranks are rounded up to a multiple of this, so that a slightly higher one fits without reallocation."""

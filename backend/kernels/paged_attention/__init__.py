@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from backend.kernels.paged_attention import loop, reference
+from backend.kernels.paged_attention import in_place, reference
 from backend.kernels.paged_attention.plan import AttentionPlan, Group, WindowPlan, plan_attention
 from backend.kernels.quantised_kv import stored_width
 
@@ -24,9 +24,9 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Te
     assert q.dim() == 3 and kv.dim() == 5 and kv.shape[-1] == stored_width(q.shape[-1], kv.dtype)
     if isinstance(plan, list):
         return reference.paged_attention(q, kv, plan)
-    if not loop.is_supported(q, kv) or plan.looped is None:
+    if not in_place.is_supported(q, kv) or plan.looped is None:
         return reference.paged_attention(q, kv, plan.groups)
     result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
-    loop.attend(result, q, kv, plan.looped, plan.step.page_table)
+    in_place.attend(result, q, kv, plan.looped, plan.step.page_table)
     reference.add_groups(result, q, kv, plan.longer)
     return result

@@ -2,7 +2,7 @@
 
 A tile is TILE_COLUMNS columns of a matrix [K, N], row by row, so that it is read sequentially. Sums are added
 in the order of the rows, with fused multiply-adds where the processor has them: results do not depend on how
-many rows of x are multiplied at once. kernel.py is called from Numba code and emits LLVM vector instructions,
+many rows of x are multiplied at once. loop.py is called from Numba code and emits LLVM vector instructions,
 so that sums stay in registers. Bound: memory for few rows; with many, half of the processor's multiply-adds.
 """
 
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.kernels.tiles.kernel import TILE_COLUMNS, add_product, add_tile, adder, multiply, product
+from backend.kernels.tiles.loop import TILE_COLUMNS, add_product, add_tile, adder, multiply, product
 
 __all__ = [
     "TILE_COLUMNS",

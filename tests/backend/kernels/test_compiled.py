@@ -202,7 +202,7 @@ def test_processes_that_compile_at_once_do_not_lose_or_run_each_others_code(
 def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").mkdir()
     found = set()
-    for name, text in (("compiled.py", "a"), ("one/kernel.py", "b"), ("one/kernel.py", "c")):
+    for name, text in (("compiled.py", "a"), ("one/loop.py", "b"), ("one/loop.py", "c")):
         (tmp_path / name).write_text(text)
         monkeypatch.setattr(module, "__file__", str(tmp_path / "compiled.py"))
         found.add(module._sources_digest())

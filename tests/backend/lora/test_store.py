@@ -14,7 +14,7 @@ from numba import typeof
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, AdapterExists, RequestError
-from backend.kernels.lora import loop
+from backend.kernels.lora import looped
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits, AdapterStore
@@ -112,13 +112,13 @@ def test_drafts_are_verified_with_the_adapter(qwen3: Subject) -> None:
 
 
 def test_the_first_step_finds_the_loop_compiled(qwen3: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, asked = loop.add_rows, []
+    compiled, asked = looped.add_rows, []
 
     def add_rows(*arrays: Any) -> None:  # noqa: ANN401
         asked.append(tuple(str(typeof(array)) for array in arrays))
         compiled(*arrays)
 
-    monkeypatch.setattr(loop, "add_rows", add_rows)
+    monkeypatch.setattr(looped, "add_rows", add_rows)
     store = make_store(qwen3.model)
     warmed = set(asked)
     asked.clear()

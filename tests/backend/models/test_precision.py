@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from backend.config import EngineConfig, KVDtypeName, ModelConfig
-from backend.kernels.linear import loop
+from backend.kernels.linear import paired
 from backend.models.checkpoint_config import read_model_config
 from backend.models.precision import choose_precision
 from backend.pico.export import WEIGHTS
@@ -53,7 +53,7 @@ def test_products_round_their_input_in_large_models_where_the_processor_multipli
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(loop, "is_available", lambda: is_available)
+    monkeypatch.setattr(paired, "is_available", lambda: is_available)
     config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
     model = replace(model, hidden_size=hidden_size)
     found = choose_precision(config, model, torch.bfloat16)

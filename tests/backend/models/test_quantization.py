@@ -12,7 +12,7 @@ from torch import Tensor
 from backend.config import EngineConfig, QuantizationConfig, WeightFormat
 from backend.errors import CheckpointError
 from backend.kernels.experts import FusedExperts
-from backend.kernels.linear import loop
+from backend.kernels.linear import paired
 from backend.kernels.linear.int4 import Int4Weight
 from backend.models import precision
 from backend.models.config_reader import ConfigReader
@@ -199,7 +199,7 @@ def test_weights_without_a_product_are_bfloat16_in_a_16_bit_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack
 ) -> None:
     """Then they have the fastest layout."""
-    if not loop.is_available():
+    if not paired.is_available():
         pytest.skip("this processor does not multiply bfloat16")
     monkeypatch.setattr(precision, "is_small", lambda _: False)
     monkeypatch.setattr(Int4Weight, "fits", lambda *_: False)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from backend.kernels.linear import PlainWeight, WeightLayout, loop
+from backend.kernels.linear import PlainWeight, WeightLayout, paired
 from backend.kernels.linear.int4 import E2M1, Int4Weight
 from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
-from backend.kernels.linear.loop import LoopWeight
+from backend.kernels.linear.paired import LoopWeight
 from backend.quant.products import dense, pack
 from backend.quant.schemes import QuantizedWeight, WeightScheme
 from tests.backend.quant.test_schemes import weight
@@ -60,7 +60,7 @@ def test_int8_by_row_has_its_product() -> None:
         assert not isinstance(pack(others, None, "half"), Int8Weight)
 
 
-@pytest.mark.skipif(not loop.is_available(), reason="needs AVX-512 BF16")
+@pytest.mark.skipif(not paired.is_available(), reason="needs AVX-512 BF16")
 @pytest.mark.parametrize("scheme", ["int4", "mxfp4"])
 def test_4_bits_by_group_have_their_product(scheme: WeightScheme) -> None:
     zeros = scheme == "int4"
@@ -86,7 +86,7 @@ def quantized(
     return QuantizedWeight(scheme, values, scales, block, zero)
 
 
-@pytest.mark.skipif(not loop.is_available(), reason="needs AVX-512 BF16")
+@pytest.mark.skipif(not paired.is_available(), reason="needs AVX-512 BF16")
 def test_dequantised_weights_are_rounded_to_what_the_processor_multiplies() -> None:
     assert isinstance(pack([weight(6, 16, (2, 4))], None, "bf16"), LoopWeight)
     assert not isinstance(pack([weight(6, 16, (2, 4)), torch.full((1, 16), 0.1)], None, "bf16"), LoopWeight)

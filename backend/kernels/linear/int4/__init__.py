@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backend.kernels.linear import loop
-from backend.kernels.linear.int4 import kernel
-from backend.kernels.linear.kernel import BLOCK_COLUMNS
+from backend.kernels.linear import paired
+from backend.kernels.linear.int4 import loop
+from backend.kernels.linear.loop import BLOCK_COLUMNS
 
 _MIDDLE = 16
 """The table's place for 0: a code and its offset add up to 31 at most."""
@@ -48,7 +48,7 @@ class Int4Weight:
         numbers: Tensor = INTEGERS,
     ) -> None:
         """`values` [N, K] int8 that `fits`; `scales`, `zeros` [N, ceil(K / group)]; `order`: GPTQ's."""
-        (n, k), width = values.shape, min(group, kernel.MOST_COLUMNS)
+        (n, k), width = values.shape, min(group, loop.MOST_COLUMNS)
         if group > width:  # as many groups as tiles
             tiles = torch.arange(-(-k // width)) * width // group
             scales, zeros = scales[:, tiles], None if zeros is None else zeros[:, tiles]
@@ -60,7 +60,7 @@ class Int4Weight:
             _in_blocks((scales * 2.0**exponent).half()),
             _in_blocks(offsets.to(torch.uint8)),
             (numbers * 2.0**-exponent).bfloat16(),
-            loop.padded(bias, n),
+            paired.padded(bias, n),
         )
         codes, factors, places, table, start = (tensor.data_ptr() for tensor in self._tensors)
         step = 0 if zeros is None else BLOCK_COLUMNS
@@ -70,9 +70,9 @@ class Int4Weight:
     @staticmethod
     def fits(values: Tensor, zeros: Tensor | None, group: int) -> bool:
         """Whether this processor can multiply by it."""
-        if not loop.is_available() or (group % 2 and group < values.shape[1]):
+        if not paired.is_available() or (group % 2 and group < values.shape[1]):
             return False
-        if kernel.MOST_COLUMNS < group < values.shape[1] and group % kernel.MOST_COLUMNS:
+        if loop.MOST_COLUMNS < group < values.shape[1] and group % loop.MOST_COLUMNS:
             return False
         low, high, lowest = int(values.min()), int(values.max()), _lowest(values)
         least, most = (0, 0) if zeros is None else (int(zeros.min()), int(zeros.max()))
@@ -84,10 +84,10 @@ class Int4Weight:
         if self._order is not None:
             x = x[:, self._order]
         pairs, columns, group_pairs = self._shape
-        x = loop.rounded(x)
+        x = paired.rounded(x)
         y = torch.empty(len(x), columns)
         job = (0, *self._job, x.data_ptr(), y.data_ptr(), len(x), pairs, columns, group_pairs)
-        kernel.multiply(job, loop.num_threads(len(x) * pairs * columns))
+        loop.multiply(job, paired.num_threads(len(x) * pairs * columns))
         return y
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numba.core.registry import cpu_target
 from torch import Tensor
 
-from backend.kernels.linear.int8 import kernel
+from backend.kernels.linear.int8 import loop
 
 IS_AVAILABLE = "+avx512vnni" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 """Whether Numba compiles for a processor with the instruction (NUMBA_CPU_FEATURES may say less)."""
@@ -26,7 +26,7 @@ _MAX_COLUMNS = 1 << 16
 _ONE_THREAD = 1 << 18
 """Up to this number of products, waking a thread costs more than it saves."""
 
-_round_rows = cast("Callable[..., None]", kernel.round_rows)
+_round_rows = cast("Callable[..., None]", loop.round_rows)
 
 
 class Int8Weight:
@@ -38,9 +38,9 @@ class Int8Weight:
         """`values` [N, K] int8; `scales` [N] float32; `bias` [N]."""
         num_rows, num_columns = values.shape
         assert self.fits(num_columns)
-        values = F.pad(values, (0, -num_columns % 4, 0, -num_rows % kernel.TILE_COLUMNS))
-        tiles = values.view(-1, kernel.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2)
-        starts = values.sum(1, dtype=torch.int32) * -kernel.ZERO
+        values = F.pad(values, (0, -num_columns % 4, 0, -num_rows % loop.TILE_COLUMNS))
+        tiles = values.view(-1, loop.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2)
+        starts = values.sum(1, dtype=torch.int32) * -loop.ZERO
         bias = torch.zeros(num_rows) if bias is None else bias.float()
         self._arrays = [each.contiguous() for each in (tiles, starts, scales, bias)]
         self._places = [each.data_ptr() for each in self._arrays]
@@ -59,5 +59,5 @@ class Int8Weight:
         y = torch.empty(count, columns)
         places = *self._places, rounded.data_ptr(), scales.data_ptr()
         threads = 1 if count * width * columns <= _ONE_THREAD else torch.get_num_threads()
-        kernel.multiply((0, *places, count, width, columns, y.data_ptr()), threads)
+        loop.multiply((0, *places, count, width, columns, y.data_ptr()), threads)
         return y.to(x.dtype)

@@ -239,7 +239,7 @@ def test_all_calls_of_a_network_have_one_signature(
     heads: dict[str, Any], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no request waits for the compiler once the engine has warmed up."""
-    dispatcher = draft_chain.kernel.draft_chain.dispatcher
+    dispatcher = draft_chain.loop.draft_chain.dispatcher
     drafters: list[Callable[[list[Sequence], list[int]], object]] = [
         draft_models(model)[0].propose,
         eagles(heads["eagle"])[0].propose,

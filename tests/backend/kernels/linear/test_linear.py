@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backend.kernels.linear import WeightLayout, available_layouts, loop, pack
+from backend.kernels.linear import WeightLayout, available_layouts, pack, paired
 
 
 @pytest.mark.parametrize("layout", ["plain", "packed", "half", "bf16"])
@@ -15,7 +15,7 @@ from backend.kernels.linear import WeightLayout, available_layouts, loop, pack
 def test_equals_linear(
     layout: WeightLayout, rows: int, columns: int, *, with_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "is_available", lambda: False)  # it rounds x: see test_loop.py
+    monkeypatch.setattr(paired, "is_available", lambda: False)  # it rounds x: see test_paired.py
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(rows, columns, generator=generator).bfloat16().float()
     bias = torch.randn(rows, generator=generator) if with_bias else None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels import lora
-from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, loop, rows_of_one, warm_up
+from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, looped, rows_of_one, warm_up
 
 FEATURES = 24
 NARROW, SINGLE = (10, 6, 7), (11,)
@@ -70,7 +70,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
     if chosen == "torch":
         monkeypatch.setattr(lora, "_MOST_LOOPED", 0)
-        monkeypatch.setattr(loop, "add_rows", never)
+        monkeypatch.setattr(looped, "add_rows", never)
     else:
         monkeypatch.setattr(lora.reference, "add_adapters", never)
     return chosen
@@ -93,7 +93,7 @@ def test_equals_dense_matrices(slots: list[int], columns: Sequence[int]) -> None
 def test_many_rows_and_what_the_loop_cannot_read_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, dense = make_weights(NARROW)
     taken: list[int] = []
-    monkeypatch.setattr(loop, "add_rows", lambda y, x, down, up, slots, ends: taken.append(len(slots)))
+    monkeypatch.setattr(looped, "add_rows", lambda y, x, down, up, slots, ends: taken.append(len(slots)))
     assert weights.looped is not None
     monkeypatch.setattr(lora, "_MOST_LOOPED", 4 * weights.looped.row_multiplications)
 
@@ -128,7 +128,7 @@ def test_many_rows_and_what_the_loop_cannot_read_are_left_to_torch(monkeypatch: 
 
 def test_the_loop_is_compiled_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
-    monkeypatch.setattr(loop, "add_rows", lambda y, x, down, up, slots, ends: called.append(len(slots)))
+    monkeypatch.setattr(looped, "add_rows", lambda y, x, down, up, slots, ends: called.append(len(slots)))
     warm_up(torch.bfloat16, CPU)
     assert not called
     warm_up(torch.float32, CPU)

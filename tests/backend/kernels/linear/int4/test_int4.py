@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import loop
+from backend.kernels.linear import paired
 from backend.kernels.linear.int4 import E2M1, Int4Weight, e2m1_codes
 
-pytestmark = pytest.mark.skipif(not loop.is_available(), reason="this processor does not multiply bfloat16")
+pytestmark = pytest.mark.skipif(not paired.is_available(), reason="this processor does not multiply bfloat16")
 
 
 @dataclass
@@ -60,8 +60,8 @@ CASES = [
 
 @pytest.fixture(params=[1, 3])
 def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_ONE_THREAD", 0)
-    monkeypatch.setattr(loop.torch, "get_num_threads", lambda: request.param)
+    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
+    monkeypatch.setattr(paired.torch, "get_num_threads", lambda: request.param)
 
 
 def inputs(case: Case, rows: int) -> Tensor:
@@ -83,9 +83,9 @@ def test_a_row_is_the_same_in_any_company_and_on_any_number_of_threads(
 ) -> None:
     x = inputs(case, 13)
     whole = case.multiply(x)
-    monkeypatch.setattr(loop, "_ONE_THREAD", 0)
+    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
     for threads in (1, 2, 5):
-        monkeypatch.setattr(loop.torch, "get_num_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(paired.torch, "get_num_threads", lambda threads=threads: threads)
         for count in range(1, 14):
             assert torch.equal(case.multiply(x[13 - count :]), whole[13 - count :])
 
@@ -143,5 +143,5 @@ def test_what_a_tile_or_the_table_cannot_hold_does_not_fit() -> None:
 
 
 def test_a_processor_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "is_available", lambda: False)
+    monkeypatch.setattr(paired, "is_available", lambda: False)
     assert not Int4Weight.fits(torch.zeros(4, 128, dtype=torch.int8), None, 128)

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import loop, pack
-from backend.kernels.linear.loop import LoopWeight
+from backend.kernels.linear import pack, paired
+from backend.kernels.linear.paired import LoopWeight
 
-pytestmark = pytest.mark.skipif(not loop.is_available(), reason="this processor does not multiply bfloat16")
+pytestmark = pytest.mark.skipif(not paired.is_available(), reason="this processor does not multiply bfloat16")
 
 SHAPES = [(1, 1), (64, 2), (65, 63), (130, 96), (300, 257)]
 
 
 @pytest.fixture(params=[1, 3])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(loop, "_ONE_THREAD", 0)
+    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
@@ -56,7 +56,7 @@ def test_a_row_is_the_same_in_any_company_and_on_any_number_of_threads(
 ) -> None:
     multiply, x = LoopWeight(random(rows, columns), random(rows)), random(13, columns)
     whole = multiply(x)
-    monkeypatch.setattr(loop, "_ONE_THREAD", 0)
+    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
     before = torch.get_num_threads()
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
@@ -91,7 +91,7 @@ def test_elements_beside_a_partial_block_are_not_written(
     random: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = torch.full((8, 70), 9.0)
-    monkeypatch.setattr(loop.torch, "empty", lambda rows, columns: room.view(-1)[: rows * columns])
+    monkeypatch.setattr(paired.torch, "empty", lambda rows, columns: room.view(-1)[: rows * columns])
     LoopWeight(random(70, 6), None)(random(7, 6))
     assert (room[7] == 9).all() and (room[:7] != 9).all()
 
@@ -116,8 +116,8 @@ def test_weights_that_bfloat16_cannot_represent_stay_fp16(random: Callable[..., 
 
 def test_a_processor_without_the_instruction_keeps_fp16() -> None:
     program = (
-        "import torch; from backend.kernels.linear import loop, pack; "
-        "print(loop.is_available(), type(pack(torch.eye(600), None, 'bf16')).__name__)"
+        "import torch; from backend.kernels.linear import paired, pack; "
+        "print(paired.is_available(), type(pack(torch.eye(600), None, 'bf16')).__name__)"
     )
     found = subprocess.run(
         [sys.executable, "-c", program],

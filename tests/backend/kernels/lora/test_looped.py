@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.lora.loop import LoopWeights, add_rows
+from backend.kernels.lora.looped import LoopWeights, add_rows
 
 NUM_SLOTS, FEATURES = 4, 21
 Factors = tuple[Tensor, Tensor]

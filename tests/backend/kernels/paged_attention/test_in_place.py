@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llvmlite.binding import get_host_cpu_features
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, loop, paged_attention, plan_attention, reference
+from backend.kernels.paged_attention import WindowPlan, in_place, paged_attention, plan_attention, reference
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.types import PAGE_TOKENS
 
@@ -146,7 +146,7 @@ def test_random_batches(
 def monkeypatch_module() -> Iterator[None]:
     """Threads take part in the smallest steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_LEAST_ELEMENTS", 0)
+        patch.setattr(in_place, "_LEAST_ELEMENTS", 0)
         yield
 
 
@@ -238,7 +238,7 @@ def test_queries_among_other_columns() -> None:
 )
 def test_which_types(q: torch.dtype, kv: torch.dtype, *, is_supported: bool) -> None:
     pages = torch.zeros(2, 16, 2, 2, stored_width(8, kv), dtype=kv)
-    assert loop.is_supported(torch.zeros(1, 2, 8, dtype=q), pages) is is_supported
+    assert in_place.is_supported(torch.zeros(1, 2, 8, dtype=q), pages) is is_supported
     plan = plan_attention([1], [3], torch.tensor([[1]]), (None,), q).by_window[None]
     assert not paged_attention(torch.zeros(1, 2, 8, dtype=q), pages, plan).any()
 
@@ -267,8 +267,8 @@ def test_float8_goes_to_torch_where_processors_convert_no_halves(monkeypatch: py
     found = []
     monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {"f16c": False})
     try:
-        found = [*importlib.reload(loop)._LOOPS]
+        found = [*importlib.reload(in_place)._LOOPS]
     finally:
         monkeypatch.undo()
-        importlib.reload(loop)
+        importlib.reload(in_place)
     assert found == [torch.float32, torch.bfloat16, torch.int8]

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from backend.kernels.compiled import inner, intrinsic, next_part, threaded
-from backend.kernels.linear.kernel import (
+from backend.kernels.linear.loop import (
     BLOCK_COLUMNS,
     FLOATS,
     PAIR,

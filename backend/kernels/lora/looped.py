@@ -1,4 +1,4 @@
-"""LoRA on a CPU in one Numba loop (kernel.py): for a step's few rows, calls and bytes read dominate.
+"""LoRA on a CPU in one Numba loop (loop.py): for a step's few rows, calls and bytes read dominate.
 
 It uses a second copy of the weights, in the order in which it reads them.
 """
@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.kernels.lora.loop import kernel
+from backend.kernels.lora import loop
 from backend.kernels.tiles import TILE_COLUMNS, padded
 
-add_rows = cast("Callable[..., None]", kernel.add_rows)
+add_rows = cast("Callable[..., None]", loop.add_rows)
 
 Floats = NDArray[np.float32]
 Weights = NDArray[np.uint16] | Floats
@@ -33,7 +33,7 @@ class LoopWeights:
 
     def __init__(self, num_slots: int, in_features: int, columns: Sequence[int], rank: int) -> None:
         """`columns`: the outputs of each part."""
-        num_low = -(-len(columns) * rank // kernel.LOW_STEP) * kernel.LOW_STEP
+        num_low = -(-len(columns) * rank // loop.LOW_STEP) * loop.LOW_STEP
         num_tiles = sum(padded(width) for width in columns) // TILE_COLUMNS
         self._columns = list(columns)
         self.down: Weights = np.zeros((num_slots, in_features, num_low), np.uint16)
