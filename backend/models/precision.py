@@ -39,9 +39,9 @@ def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dty
     """`stored` is the checkpoint's dtype. Raises CheckpointError when CUDA is configured and not available.
 
     "auto" never computes in lower precision than the checkpoint is stored: float32 stays float32, 16 bits are
-    computed in bfloat16 if the device is fast at that. Other CPUs compute in float32 over 16-bit weights,
-    keys and values, as they are bound by memory bandwidth; products round their input to bfloat16
-    where the processor multiplies that, but in small models, where that gains little.
+    computed in bfloat16 on a GPU that is fast at that. CPUs compute in float32 over 16-bit weights, keys and
+    values, as they are bound by memory bandwidth; products round their input to bfloat16 where the processor
+    multiplies that, but in small models, where that gains little.
     """
     precision = _automatic(config, model, stored)
     return replace(precision, kv=_KV_DTYPES.get(config.kv_dtype, precision.kv))
@@ -50,7 +50,8 @@ def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dty
 def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     device = _device(config)
     narrow = config.dtype == "auto" and stored != torch.float32
-    if config.dtype == "bfloat16" or (narrow and _has_bfloat16(device)):
+    is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if config.dtype == "bfloat16" or (narrow and is_fast):
         return Precision(device, torch.bfloat16, "plain", torch.bfloat16)
     if device.type != "cpu":
         return Precision(device, torch.float32, "plain", torch.float32)
@@ -78,13 +79,3 @@ def _device(config: EngineConfig) -> torch.device:
             "install a CUDA build of torch and the driver, or set device to 'cpu' or 'auto'"
         )
     return torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    """Whether a step is fastest with all its activations in bfloat16.
-
-    AVX-512 BF16 is not enough: without AMX only products gain, whose input the layout "bf16" rounds.
-    """
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return torch.cpu._is_amx_tile_supported()

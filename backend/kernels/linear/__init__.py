@@ -4,7 +4,7 @@ x [T, K], W [N, K], b [N] → [T, N] in x.dtype. Bound: memory for few rows (rea
 
 Layouts: plain (any device and dtype); packed for oneDNN (fp32 on x86, two to three times as fast as plain
 for 2 to 32 rows); and, with 16 bits a weight and sums in fp32, half (fp16 by FBGEMM) and bf16, which rounds
-x to bfloat16 (paired.py, where the processor multiplies these).
+x to bfloat16 (amx or paired.py, where the processor multiplies these).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import packed, paired
+from backend.kernels.linear import amx, packed, paired
 from backend.kernels.linear.reference import PlainWeight
 
 __all__ = ["PackedWeight", "PlainWeight", "WeightLayout", "available_layouts", "keeps_float32", "pack"]
@@ -47,8 +47,11 @@ def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWei
     other does not.
     """
     assert weight.dim() == 2 and (bias is None or bias.shape == (weight.shape[0],))
-    if layout == "bf16" and paired.is_available() and paired.fits(weight):
-        return paired.LoopWeight(weight, bias)
+    if layout == "bf16" and paired.fits(weight):
+        if amx.is_available():
+            return amx.TileWeight(weight, bias)
+        if paired.is_available():
+            return paired.LoopWeight(weight, bias)
     plain = PlainWeight(weight, bias)
     best: PackedWeight
     if layout in ("half", "bf16") and packed.fits_half(weight):

@@ -60,12 +60,12 @@ def rounded(x: Tensor) -> Tensor:
     return F.pad(x, (0, 1)) if x.shape[1] % 2 else x
 
 
-def padded(bias: Tensor | None, columns: int) -> Tensor:
-    """The float32 bias of whole blocks."""
-    start = torch.zeros(-(-columns // loop.BLOCK_COLUMNS) * loop.BLOCK_COLUMNS)
-    if bias is not None:
-        start[:columns] = bias
-    return start
+def padded(values: Tensor | None, columns: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """`values` [N] of whole blocks; without any, zeros."""
+    found = torch.zeros(-(-columns // loop.BLOCK_COLUMNS) * loop.BLOCK_COLUMNS, dtype=dtype)
+    if values is not None:
+        found[:columns] = values
+    return found
 
 
 def num_threads(num_products: int) -> int:

@@ -23,24 +23,6 @@ def model() -> ModelConfig:
 
 
 @pytest.mark.parametrize(
-    ("has_tiles", "compute", "weights"), [(True, torch.bfloat16, "plain"), (False, torch.float32, "half")]
-)
-def test_instructions_for_bfloat16_without_tiles_are_not_used(
-    *,
-    has_tiles: bool,
-    compute: torch.dtype,
-    weights: str,
-    model: ModelConfig,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_tiles)
-    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
-    found = choose_precision(config, model, torch.bfloat16)
-    assert (found.compute, found.weights) == (compute, weights)
-
-
-@pytest.mark.parametrize(
     ("is_available", "hidden_size", "weights"),
     [(True, 256, "half"), (True, 1024, "bf16"), (False, 1024, "half")],
 )
@@ -52,7 +34,6 @@ def test_products_round_their_input_in_large_models_where_the_processor_multipli
     model: ModelConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     monkeypatch.setattr(paired, "is_available", lambda: is_available)
     config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
     model = replace(model, hidden_size=hidden_size)
@@ -60,8 +41,7 @@ def test_products_round_their_input_in_large_models_where_the_processor_multipli
     assert (found.compute, found.weights) == (torch.float32, weights)
 
 
-def test_float32_is_never_computed_more_coarsely(model: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+def test_float32_is_never_computed_more_coarsely(model: ModelConfig) -> None:
     config = EngineConfig(model="m", checkpoint=CHECKPOINT, device="cpu")
     assert choose_precision(config, model, torch.float32).compute is torch.float32
 

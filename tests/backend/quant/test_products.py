@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from backend.kernels.linear import PlainWeight, WeightLayout, paired
+from backend.kernels.linear.amx import TileWeight
 from backend.kernels.linear.int4 import E2M1, Int4Weight
 from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
 from backend.kernels.linear.paired import LoopWeight
@@ -88,5 +89,7 @@ def quantized(
 
 @pytest.mark.skipif(not paired.is_available(), reason="needs AVX-512 BF16")
 def test_dequantised_weights_are_rounded_to_what_the_processor_multiplies() -> None:
-    assert isinstance(pack([weight(6, 16, (2, 4))], None, "bf16"), LoopWeight)
-    assert not isinstance(pack([weight(6, 16, (2, 4)), torch.full((1, 16), 0.1)], None, "bf16"), LoopWeight)
+    assert isinstance(pack([weight(6, 16, (2, 4))], None, "bf16"), (LoopWeight, TileWeight))
+    assert not isinstance(
+        pack([weight(6, 16, (2, 4)), torch.full((1, 16), 0.1)], None, "bf16"), (LoopWeight, TileWeight)
+    )

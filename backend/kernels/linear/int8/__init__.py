@@ -1,4 +1,4 @@
-"""Linear with weights and activations in 8 bits (W8A8), for CPUs with AVX-512 VNNI.
+"""Linear with weights and activations in 8 bits (W8A8), for CPUs with AVX-512 VNNI, or with AMX.
 
 x [T, K] float → y [T, N] in x.dtype. Weights have a scale per column of y; each row of x is rounded with a
 scale of its own. Sums are integers, so a row's result never depends on its company. Bound: memory for few
@@ -15,7 +15,9 @@ import torch.nn.functional as F
 from numba.core.registry import cpu_target
 from torch import Tensor
 
+from backend.kernels.linear import amx
 from backend.kernels.linear.int8 import loop
+from backend.kernels.linear.paired import padded
 
 IS_AVAILABLE = "+avx512vnni" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 """Whether Numba compiles for a processor with the instruction (NUMBA_CPU_FEATURES may say less)."""
@@ -32,19 +34,19 @@ _round_rows = cast("Callable[..., None]", loop.round_rows)
 class Int8Weight:
     """An int8 weight in tiles. A row of x with NaN or infinity gives a row of NaN."""
 
-    __slots__ = ("_arrays", "_places", "_shape")
+    __slots__ = ("_arrays", "_is_amx", "_places", "_shape")
 
     def __init__(self, values: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """`values` [N, K] int8; `scales` [N] float32; `bias` [N]."""
         num_rows, num_columns = values.shape
         assert self.fits(num_columns)
-        values = F.pad(values, (0, -num_columns % 4, 0, -num_rows % loop.TILE_COLUMNS))
-        tiles = values.view(-1, loop.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2)
         starts = values.sum(1, dtype=torch.int32) * -loop.ZERO
-        bias = torch.zeros(num_rows) if bias is None else bias.float()
-        self._arrays = [each.contiguous() for each in (tiles, starts, scales, bias)]
+        self._is_amx = amx.is_available()
+        tiles = amx.in_tiles(values, torch.int8) if self._is_amx else _in_tiles(values)
+        parts = padded(starts, num_rows, torch.int32), padded(scales, num_rows), padded(bias, num_rows)
+        self._arrays = [tiles, *parts]
         self._places = [each.data_ptr() for each in self._arrays]
-        self._shape = values.shape[1], num_rows
+        self._shape = -(-num_columns // 64) * 64 if self._is_amx else -(-num_columns // 4) * 4, num_rows
 
     @staticmethod
     def fits(num_columns: int) -> bool:
@@ -56,8 +58,20 @@ class Int8Weight:
         count, (width, columns) = len(x), self._shape
         rounded, scales = torch.empty(count, width, dtype=torch.uint8), torch.empty(count)
         _round_rows(x.float().contiguous().numpy(), rounded.numpy(), scales.numpy())
-        y = torch.empty(count, columns)
-        places = *self._places, rounded.data_ptr(), scales.data_ptr()
         threads = 1 if count * width * columns <= _ONE_THREAD else torch.get_num_threads()
-        loop.multiply((0, *places, count, width, columns, y.data_ptr()), threads)
+        tiles, starts, factors, bias = self._places
+        if self._is_amx:
+            y = torch.empty(count, amx.whole(columns))
+            job = (0, tiles, starts, rounded.data_ptr(), y.data_ptr(), count, width // 4, y.shape[1])
+            amx.loop.multiply_int8((*job, factors, bias, scales.data_ptr()), threads)
+            return y[:, :columns].to(x.dtype).contiguous()
+        y = torch.empty(count, columns)
+        places = rounded.data_ptr(), scales.data_ptr()
+        loop.multiply((0, *self._places, *places, count, width, columns, y.data_ptr()), threads)
         return y.to(x.dtype)
+
+
+def _in_tiles(values: Tensor) -> Tensor:
+    """[N, K] as [N / 64, K / 4, 64, 4]."""
+    values = F.pad(values, (0, -values.shape[1] % 4, 0, -len(values) % loop.TILE_COLUMNS))
+    return values.view(-1, loop.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2).contiguous()

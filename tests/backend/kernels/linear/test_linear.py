@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from backend.kernels.linear import WeightLayout, available_layouts, pack, paired
+from backend.kernels.linear import WeightLayout, amx, available_layouts, pack, paired
 
 
 @pytest.mark.parametrize("layout", ["plain", "packed", "half", "bf16"])
@@ -15,7 +15,8 @@ from backend.kernels.linear import WeightLayout, available_layouts, pack, paired
 def test_equals_linear(
     layout: WeightLayout, rows: int, columns: int, *, with_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paired, "is_available", lambda: False)  # it rounds x: see test_paired.py
+    for module in (amx, paired):  # they round x: see their tests
+        monkeypatch.setattr(module, "is_available", lambda: False)
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(rows, columns, generator=generator).bfloat16().float()
     bias = torch.randn(rows, generator=generator) if with_bias else None

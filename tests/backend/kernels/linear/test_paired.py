@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import pack, paired
+from backend.kernels.linear import amx, pack, paired
 from backend.kernels.linear.paired import LoopWeight
 
 pytestmark = pytest.mark.skipif(not paired.is_available(), reason="this processor does not multiply bfloat16")
@@ -104,7 +104,10 @@ def test_rounding_to_nearest_even_and_denormal_numbers(random: Callable[..., Ten
     assert multiply(torch.full((1, 64), 1e-39)).eq(0).all()
 
 
-def test_weights_that_bfloat16_cannot_represent_stay_fp16(random: Callable[..., Tensor]) -> None:
+def test_weights_that_bfloat16_cannot_represent_stay_fp16(
+    random: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amx, "is_available", lambda: False)
     weight = random(2000, 8).half().float()
     assert isinstance(pack(weight.bfloat16().float(), None, "bf16"), LoopWeight)
     weight[:-1] = weight[:-1].bfloat16()
