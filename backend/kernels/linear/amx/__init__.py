@@ -37,7 +37,9 @@ class TileWeight:
         """[T, K] → [T, N]."""
         k, columns = self._shape
         weights, bias = self._arrays
-        x = F.pad(x.bfloat16(), (0, -k % 32)).contiguous()
+        x = x.bfloat16().contiguous()
+        if k % 32:
+            x = F.pad(x, (0, -k % 32))
         y = torch.empty(len(x), whole(columns))
         places = [each.data_ptr() for each in (weights, bias, x, y)]
         shape = len(x), x.shape[1] // 2, y.shape[1]
