@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import torch
 from filelock import FileLock
 from llvmlite import ir
 from numba import cfunc, njit, types
@@ -20,7 +21,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 logger = logging.getLogger(__name__)
 
-_OPTIONS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {
+    "fastmath": {"reassoc", "contract", "nsz"},  # sums in any order, but NaN and infinity stay what they are
+    "nogil": True,
+    "error_model": "numpy",
+}
 
 
 def _sources_digest() -> str:
@@ -127,6 +132,32 @@ def pointer_to(kind: types.Type) -> Callable[..., Any]:
         return pointer(address), generate
 
     return intrinsic(point)
+
+
+@intrinsic
+def as_float(typing: object, bits: object) -> tuple[object, Callable[..., Any]]:
+    """The float32 of these 32 bits, as words of a job have them."""
+
+    def generate(
+        context: object, builder: ir.IRBuilder, signature: object, arguments: list[ir.Value]
+    ) -> ir.Value:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+def float_bits(value: float) -> int:
+    """The number as the bits of a float32, for a job."""
+    return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
+
+
+_ONE_THREAD_ELEMENTS = 1 << 15
+"""Up to this many elements, waking a thread costs more than it saves."""
+
+
+def num_threads(num_elements: int) -> int:
+    """The threads that are worth waking to read and write this many elements."""
+    return 1 if num_elements <= _ONE_THREAD_ELEMENTS else torch.get_num_threads()
 
 
 class ThreadedFunction:

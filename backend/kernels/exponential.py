@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
-from backend.kernels.compiled import inner, intrinsic
+from backend.kernels.compiled import as_float, inner
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _SERIES = tuple(map(np.float32, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 0.5)))
 _LEAST, _MOST = np.float32(-60), np.float32(60)
-
-
-@intrinsic
-def _as_float(typing: object, bits: object) -> tuple[object, Callable[..., Any]]:
-    def generate(
-        context: object, builder: ir.IRBuilder, signature: object, arguments: list[ir.Value]
-    ) -> ir.Value:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
 
 
 @inner
@@ -41,7 +27,7 @@ def exponential(x: np.float32) -> np.float32:
     for coefficient in _SERIES[1:]:
         series = series * rest + coefficient
     series = series * rest * rest + rest + _ONE
-    scaled: np.float32 = is_seen * series * _as_float((np.int32(power) + np.int32(127)) << np.int32(23))
+    scaled: np.float32 = is_seen * series * as_float((np.int32(power) + np.int32(127)) << np.int32(23))
     return scaled
 
 

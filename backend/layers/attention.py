@@ -57,8 +57,11 @@ class Attention:
             x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim
         )
         queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
-        normed = queries_keys if self.qk_norm is None else self.qk_norm(queries_keys)
-        rotate(normed, cos, signed_sin, out=queries_keys)
+        norm = self.qk_norm
+        if norm is None:
+            rotate(queries_keys, cos, signed_sin)
+        else:
+            rotate(queries_keys, cos, signed_sin, norm.weight, norm.eps)
         return heads
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:

@@ -88,7 +88,7 @@ class CrossAttention:
         kv_heads, head_dim = self.key_norm.weight.shape
         found = self.keys_values(memory).view(len(memory), -1, head_dim)
         keys = found[:, :kv_heads]
-        rotate(self.key_norm(keys), cos, signed_sin, out=keys)
+        rotate(keys, cos, signed_sin, self.key_norm.weight, self.key_norm.eps)
         return found
 
     def __call__(
@@ -96,7 +96,7 @@ class CrossAttention:
     ) -> Tensor:
         """x [B, D] → [B, D], over `stored` pages."""
         queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.weight.shape)
-        rotate(self.query_norm(queries), cos, signed_sin, out=queries)
+        rotate(queries, cos, signed_sin, self.query_norm.weight, self.query_norm.eps)
         return self.out(paged_attention(queries, stored, plan))
 
 

@@ -81,13 +81,14 @@ def _load_float32(builder, head, element, count):
 
 
 def _load_bfloat16(builder, head, element, count):
-    """The same of bfloat16, an even number of them: each is the upper half of a float32."""
-    halves = ir.VectorType(ir.IntType(16), _CHUNK)
+    """The same of bfloat16, an even number of them: those at even places, then those at odd ones.
+
+    Each is the upper half of a float32.
+    """
     words = _words(builder, _moved(builder, head, element, 2), builder.lshr(count, _LONG(1)))
-    numbers, zero = builder.bitcast(words, halves), ir.Constant(halves, None)
-    places = [[lane for i in range(_LANES) for lane in (_CHUNK, begin + i)] for begin in (0, _LANES)]
-    masks = [ir.Constant(ir.VectorType(_INT, _CHUNK), lanes) for lanes in places]
-    return [builder.bitcast(builder.shuffle_vector(numbers, zero, mask), _FLOATS) for mask in masks]
+    even = builder.shl(words, _constants([16] * _LANES))
+    odd = builder.and_(words, _constants([-1 << 16] * _LANES))
+    return [builder.bitcast(each, _FLOATS) for each in (even, odd)]
 
 
 def _bytes(builder, address, count):
@@ -313,17 +314,32 @@ def _sequence(job, number):
 
 
 @inner
-def _copy_rows(tokens, heads, head_dim, rows, is_back):
+def _copy_head(token, row, is_back, is_split):
+    """Copy a head to a row, or back; `is_split`: a chunk of a row has its even elements first."""
+    if not is_split:
+        if is_back:
+            token[:] = row[: len(token)]
+        else:
+            row[: len(token)] = token
+        return
+    for chunk in range(0, len(token), _CHUNK):
+        for i in range(min(_CHUNK, len(token) - chunk) // 2):
+            even, odd = chunk + i, chunk + _LANES + i
+            if is_back:
+                token[chunk + 2 * i], token[chunk + 2 * i + 1] = row[even], row[odd]
+            else:
+                row[even], row[odd] = token[chunk + 2 * i], token[chunk + 2 * i + 1]
+
+
+@inner
+def _copy_rows(tokens, heads, head_dim, rows, is_back, is_split):
     """Copy tokens to rows [key heads, tokens * query heads, D], or back; heads: (first, group)."""
     first, group = heads
     for h in range(rows.shape[0]):
         for row in range(len(tokens) * group):
             column = ((first + h) * group + row % group) * head_dim
             token = tokens[row // group, column : column + head_dim]
-            if is_back:
-                token[:] = rows[h, row, :head_dim]
-            else:
-                rows[h, row, :head_dim] = token
+            _copy_head(token, rows[h, row], is_back, is_split)
 
 
 def _attender(load, itemsize, unit=0):
@@ -332,6 +348,7 @@ def _attender(load, itemsize, unit=0):
     `unit`: what loaded numbers are to be multiplied by beside their scales; 0: they have none.
     """
     add_page, scale_bytes = _page_adder(load, unit), 2 if unit else 0
+    is_split = load is _load_bfloat16
 
     def attend(job, unit):
         head_dim, kv_heads, parts = job[_HEAD_DIM], job[_NUM_KV_HEADS], -(-job[_NUM_KV_HEADS] // job[_HEADS])
@@ -340,13 +357,22 @@ def _attender(load, itemsize, unit=0):
         token, queries, context, pages, seen = _sequence(job, unit // parts)
         used, begin, head_bytes = queries * group, context - queries, head_dim * itemsize + scale_bytes
         rows, stride = used + used % 2, 2 * kv_heads * head_bytes
-        q, sums = np.zeros((2, heads, rows, -(-head_dim // _CHUNK) * _CHUNK), np.float32)
-        tops, totals = np.full((heads, rows), _UNSEEN), np.zeros((heads, rows, _LANES), np.float32)
-        scores, seen_slots = np.ones((4, _LANES), np.float32), np.zeros(rows, np.int64)  # and scales
+        shape = heads, rows, -(-head_dim // _CHUNK) * _CHUNK
+        memory, seen_memory = np.zeros((2, *shape), np.float32), np.zeros(rows, np.int64)
+        more = np.zeros((heads * rows + 4, _LANES), np.float32)
+        # Slices of addresses count no references, which slices of arrays do, atomically.
+        q = carray(_floats(memory.ctypes.data), shape)
+        sums = carray(_floats(memory[1].ctypes.data), shape)
+        totals = carray(_floats(more.ctypes.data), (heads, rows, _LANES))
+        scores = carray(_floats(more[heads * rows :].ctypes.data), (4, _LANES))  # and scales
+        scores[:] = 1
+        highest = np.full((heads, rows), _UNSEEN)
+        tops = carray(_floats(highest.ctypes.data), (heads, rows))
+        seen_slots = carray(_integers(seen_memory.ctypes.data), rows)
         tokens = carray(
             _floats(job[_QUERIES] + 4 * token * job[_QUERY_STRIDE]), (queries, job[_QUERY_STRIDE])
         )
-        _copy_rows(tokens, (first, group), head_dim, q, False)
+        _copy_rows(tokens, (first, group), head_dim, q, False, is_split)
         q *= np.float32(1 / np.sqrt(head_dim))
         last = (context - 1) // _LANES
         for page in range(max(begin + seen[:, 0].min(), 0) // _LANES, last + 1):
@@ -364,10 +390,11 @@ def _attender(load, itemsize, unit=0):
                 add_page((key, key + kv_heads * head_bytes), stride, (head_dim, slots, seen_slots), state)
         for h in range(heads):
             for row in range(used):
-                sums[h, row] *= np.float32(1) / totals[h, row].sum()
+                memory[1, h, row] *= np.float32(1) / more[h * rows + row].sum()
         width = job[_NUM_HEADS] * head_dim
         tokens = carray(_floats(job[_RESULTS] + 4 * token * width), (queries, width))
-        _copy_rows(tokens, (first, group), head_dim, sums, True)
+        _copy_rows(tokens, (first, group), head_dim, memory[1], True, is_split)
+        return highest[0, 0] + seen_memory[0]  # in use until here
 
     attend.__qualname__ = f"attend{load.__name__}"
     return ordered(attend)

@@ -1,7 +1,4 @@
-"""SwiGLU: silu(gate) * up (arXiv:2002.05202). In torch, on every device.
-
-gate_up [T, 2 I], gate in the left half → [T, I], same dtype. Bound: memory, reads 2 T I, writes T I elements.
-"""
+"""SwiGLU in torch."""
 
 from __future__ import annotations
 

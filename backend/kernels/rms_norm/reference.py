@@ -1,8 +1,4 @@
-"""RMSNorm: y = x / sqrt(mean(x²) + eps) * w (arXiv:1910.07467). In torch, on every device.
-
-x [..., D] any float, w [D] or broadcastable to x; accumulates in fp32, returns x.dtype.
-Bound: memory, reads and writes every element once.
-"""
+"""RMSNorm in torch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,36 @@
+"""SwiGLU against its formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.kernels.swiglu import swiglu
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 5), (40, 70)])
+def test_swiglu(rows: int, size: int, dtype: torch.dtype) -> None:
+    gate_up = torch.randn(rows, 2 * size, dtype=dtype) * 5
+    gate, up = gate_up.double()[:, :size], gate_up.double()[:, size:]
+    found = swiglu(gate_up)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found.double(), gate / (1 + (-gate).exp()) * up, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.kernels.swiglu.num_threads", lambda _: threads)
+    gate_up = torch.randn(50, 66)
+    gate_up[3, 5], gate_up[4, 40], gate_up[5, :4] = (
+        float("nan"),
+        float("inf"),
+        torch.tensor([1e4, -1e4, 90, -90]),
+    )
+    together = swiglu(gate_up)
+    for row in range(50):
+        torch.testing.assert_close(
+            swiglu(gate_up[row : row + 1])[0], together[row], rtol=0, atol=0, equal_nan=True
+        )
+    assert together[3, 5].isnan() and not together[4, 7].isfinite() and together[5].isfinite().all()
+    assert together[:3].isfinite().all() and together[6:].isfinite().all()
