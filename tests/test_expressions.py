@@ -36,7 +36,6 @@ from router.estimate import asking
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("guardrails", "cache", "router", "gateway", "policies", "backend")
-NEEDS_A_GPU = {"backend.kernels.lora.kernel"}
 Call = Callable[[Any], object]
 Expression = Any
 """An expression of re, regex or re2."""
@@ -97,7 +96,7 @@ def _modules() -> Iterator[types.ModuleType]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-            if USES.search(path.read_text("utf-8")) and path.stem != "__main__" and name not in NEEDS_A_GPU:
+            if USES.search(path.read_text("utf-8")) and path.stem != "__main__":
                 yield importlib.import_module(name)
 
 

@@ -17,7 +17,13 @@ __all__ = ["rms_norm"]
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last dimension of `x`; a new tensor."""
-    if x.is_cuda or x.dtype is not torch.float32 or weight.dim() > 1 or not x.is_contiguous():
+    if weight.dim() > 1 or not x.is_contiguous():
+        return reference.rms_norm(x, weight, eps)
+    if x.is_cuda:
+        from backend.kernels.rms_norm.kernel import rms_norm as on_gpu
+
+        return on_gpu(x, weight, eps)
+    if x.dtype is not torch.float32:
         return reference.rms_norm(x, weight, eps)
     assert weight.is_contiguous() and weight.dtype is x.dtype
     y, size = torch.empty_like(x), x.shape[-1]

@@ -16,7 +16,11 @@ __all__ = ["swiglu"]
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """Gate the right half by the left half; a new tensor."""
-    if gate_up.is_cuda or gate_up.dtype is not torch.float32 or not gate_up.is_contiguous():
+    if gate_up.is_cuda and gate_up.is_contiguous():
+        from backend.kernels.swiglu.kernel import swiglu as on_gpu
+
+        return on_gpu(gate_up)
+    if gate_up.dtype is not torch.float32 or not gate_up.is_contiguous():
         return reference.swiglu(gate_up)
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     y = torch.empty(rows, size)

@@ -1,0 +1,46 @@
+"""Values of Triton's kernels in its interpreter.
+
+TRITON_INTERPRET=1 python -m tests.backend.kernels.interpreted OP
+
+The interpreter holds bfloat16 as 16 bits and would multiply those as integers: operands of `dot` are widened.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+from tests.backend.kernels.cases import DTYPES, TOLERANCES, cases_of
+
+_create_dot = interpreter.InterpreterBuilder.create_dot
+
+
+def _widened(handle: interpreter.TensorHandle) -> interpreter.TensorHandle:
+    if handle.dtype.scalar == tl.bfloat16:
+        return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+    return handle
+
+
+def _create_dot_of_floats(self, a, b, *rest):  # noqa: ANN001, ANN002, ANN202
+    return _create_dot(self, _widened(a), _widened(b), *rest)
+
+
+def check(op: str, device: str = "cpu") -> None:
+    """All values of `op`, in all dtypes, against float64; raises AssertionError."""
+    for case in cases_of(op).values:
+        for dtype in DTYPES:
+            torch.manual_seed(3)
+            found, exact = case.run(dtype, device)
+            assert found.dtype is dtype, f"{case.name}: {found.dtype}"
+            error = ((found.double() - exact).norm() / exact.norm().clamp_min(1e-30)).item()
+            print(f"{op} {case.name} {dtype} {error:.1e}", flush=True)
+            assert error <= TOLERANCES[dtype], f"{case.name}, {dtype}: {error}"
+
+
+if __name__ == "__main__":
+    interpreter.InterpreterBuilder.create_dot = _create_dot_of_floats
+    check(sys.argv[1])
