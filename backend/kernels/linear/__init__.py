@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import amx, packed, paired
+from backend.kernels.linear import amx, packed, paired, small
 from backend.kernels.linear.reference import PlainWeight
 
 __all__ = ["PackedWeight", "PlainWeight", "WeightLayout", "available_layouts", "keeps_float32", "pack"]
@@ -52,13 +52,12 @@ def pack(weight: Tensor, bias: Tensor | None, layout: WeightLayout) -> PackedWei
             return amx.TileWeight(weight, bias)
         if paired.is_available():
             return paired.LoopWeight(weight, bias)
-    plain = PlainWeight(weight, bias)
-    best: PackedWeight
+    library: small.Packer
     if layout in ("half", "bf16") and packed.fits_half(weight):
-        best = packed.HalfWeight(weight, bias)
+        library = packed.HalfWeight
     elif layout != "plain" and "packed" in available_layouts() and weight.dtype == torch.float32:
-        best = packed.OnednnWeight(weight, bias)
+        library = packed.OnednnWeight
     else:
-        return plain
-    size = weight.numel()
-    return packed.SmallWeight(plain, best, size) if size <= packed.SMALL_ELEMENTS else best
+        return PlainWeight(weight, bias)
+    is_small = weight.numel() <= small.SMALL_ELEMENTS
+    return small.SmallWeight(weight, bias, library) if is_small else library(weight, bias)

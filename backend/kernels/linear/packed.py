@@ -10,16 +10,10 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from backend.kernels.linear import PackedWeight, WeightLayout
+    from backend.kernels.linear import WeightLayout
 
 _ROWS_HINT = 16
 """oneDNN chooses its blocks for this many rows; measured to be good from 1 to 256, unlike a hint of 1."""
-
-SMALL_ELEMENTS = 1 << 18
-"""Up to this size one row is faster in the plain layout: calling a packed one costs 10 to 20 us more."""
-
-_TINY_ELEMENTS, _FEW_ROWS = 1 << 16, 16
-"""Up to this size so are up to this many rows: those of drafts, or of a few streams."""
 
 _HALF_MAX = 65504.0
 """Fp16's largest number. Fp16 holds bf16 weights up to it exactly, those below 2^-14 to within 2^-25."""
@@ -52,21 +46,6 @@ class HalfWeight:
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
         return self._linear(x, self._packed)
-
-
-class SmallWeight:
-    """Two layouts of a small weight: calling a packed one costs more than the arithmetic of few rows."""
-
-    __slots__ = ("_few", "_few_rows", "_many_rows")
-
-    def __init__(self, few_rows: PackedWeight, many_rows: PackedWeight, num_elements: int) -> None:
-        self._few_rows = few_rows
-        self._many_rows = many_rows
-        self._few = _FEW_ROWS if num_elements <= _TINY_ELEMENTS else 1
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[T, K] → [T, N]."""
-        return self._few_rows(x) if x.shape[0] <= self._few else self._many_rows(x)
 
 
 def _direct(operator: Callable[..., Any]) -> Callable[..., Tensor]:

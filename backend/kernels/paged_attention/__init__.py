@@ -1,8 +1,8 @@
 """Causal attention of a ragged batch over paged keys and values; grouped query heads, sliding window.
 
 plan_attention plans once per step; paged_attention applies the plan in every layer. On a CPU, a loop reads
-pages of sequences with few query tokens in place (loop.py). All else is torch: gather, then
-scaled_dot_product_attention (reference.py, the test's oracle).
+pages in place (loop.py): a token's result is the same bits in any chunk of its prompt and in any company.
+All else is torch: gather, then scaled_dot_product_attention (reference.py, the test's oracle).
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
 In 8 bits kv has a wider last axis, see quantised_kv.py.
 Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill.

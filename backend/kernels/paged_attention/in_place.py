@@ -1,6 +1,7 @@
-"""Attention of few query tokens on a CPU: one loop over pages (loop.py), shared by torch's threads.
+"""Attention on a CPU: one loop over pages (loop.py), shared by torch's threads.
 
-A thread takes a sequence and some of its key heads. What else is computed does not change a query's result.
+A thread takes a piece of a sequence and some of its key heads. What else is computed does not change a
+query's result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def is_supported(q: Tensor, kv: Tensor) -> bool:
 
 
 def attend(result: Tensor, q: Tensor, kv: Tensor, plan: Looped, page_table: Tensor) -> None:
-    """Write the rows of the plan's sequences into `result` [T, Hq * D], contiguous."""
+    """Write the rows of the plan's pieces into `result` [T, Hq * D], contiguous."""
     assert kv.is_contiguous() and result.is_contiguous() and page_table.is_contiguous()
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = kv.shape[3]

@@ -1,6 +1,6 @@
 """What attention reads: planned once per step, used by every layer, and made when it is first used.
 
-The loop over pages takes sequences with few query tokens as they are. For torch, sequences with equally many
+The loop over pages takes sequences in pieces of few query tokens. For torch, sequences with equally many
 query tokens are padded to a common number of pages and attend in one call; to bound the padding they are
 split where the longest is over twice the shortest. A draft tree only changes what is seen.
 """
@@ -25,8 +25,8 @@ _MAX_PADDING = 2
 _MOST_QUERIES = 64
 """Sequences with more query tokens gain nothing from being batched."""
 
-_MOST_LOOPED, _MOST_LOOPED_NODES = 16, 64
-"""Query tokens that the loop takes, one after the other, of a chain and of a tree."""
+_MOST_LOOPED, _MOST_LOOPED_NODES = 32, 64
+"""Query tokens of a piece for the loop, whose state then stays in the processor's cache, and of a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Looped:
-    """Sequences that the loop over pages takes; contiguous int64 on the CPU."""
+    """Pieces of sequences that the loop over pages takes; contiguous int64 on the CPU."""
 
     sequences: Tensor  # [5, n]: first token, query tokens, context, row of the table, row of `seen`
     seen: Tensor  # [their tokens, 2]: see tree.seen_tokens
@@ -64,7 +64,16 @@ class Step:
 
     def is_looped(self, index: int) -> bool:
         """Whether the loop takes the sequence, on a CPU."""
-        return self.query_lens[index] <= (_MOST_LOOPED_NODES if index in self.trees else _MOST_LOOPED)
+        return index not in self.trees or self.query_lens[index] <= _MOST_LOOPED_NODES
+
+    def pieces(self, index: int) -> list[tuple[int, int, int, int]]:
+        """Its parts for the loop: first token, query tokens, context, index. A tree is one."""
+        count, context, start = self.query_lens[index], self.context_lens[index], self.starts[index]
+        most = count if index in self.trees else _MOST_LOOPED
+        return [
+            (start + begin, min(most, count - begin), context - max(count - begin - most, 0), index)
+            for begin in range(0, count, most)
+        ]
 
 
 @dataclass(frozen=True)
@@ -87,19 +96,17 @@ class WindowPlan:
 
     @functools.cached_property
     def looped(self) -> Looped | None:
-        """Sequences with few query tokens; None: there are none."""
+        """The pieces of all other sequences; None: there are none."""
         step = self.step
         members = [i for i in range(len(step.query_lens)) if step.is_looped(i)]
         if not members:
             return None
-        lens = [step.query_lens[i] for i in members]
-        begins = itertools.accumulate(lens, initial=0)
-        contexts = [step.context_lens[i] for i in members]
-        columns = [[step.starts[i] for i in members], lens, contexts, members, list(begins)[:-1]]
-        seen = [seen_tokens(step.trees.get(i, n), self.window) for i, n in zip(members, lens, strict=True)]
-        return Looped(
-            torch.from_numpy(np.array(columns)), torch.from_numpy(np.concatenate(seen)), sum(contexts)
-        )
+        pieces = np.array([piece for i in members for piece in step.pieces(i)]).T
+        lens = pieces[1].tolist()
+        trees = [step.trees.get(i, n) for i, n in zip(pieces[3].tolist(), lens, strict=True)]
+        seen = np.concatenate([seen_tokens(tree, self.window) for tree in trees])
+        sequences = np.ascontiguousarray(np.vstack((pieces, np.cumsum(pieces[1]) - pieces[1])))
+        return Looped(torch.from_numpy(sequences), torch.from_numpy(seen), int(pieces[2].sum()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
 
 from backend.speculative import tree
-from tests.backend.engine.pairs.stage import Stage
+from tests.backend.engine.pairs.stage import BFLOAT16, FLOAT32, Stage
 
 
-@pytest.fixture(scope="package")
-def stage_of() -> Iterator[Callable[[str], Stage]]:
+@pytest.fixture(scope="package", params=[FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
+def stage_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Stage]]:
     """The stage of a model, made when it is first asked for; plain answers last for the whole matrix."""
+    dtypes: Mapping[str, object] = request.param
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     stages: dict[str, Stage] = {}
@@ -21,7 +22,7 @@ def stage_of() -> Iterator[Callable[[str], Stage]]:
 
     def find(model: str) -> Stage:
         if model not in stages:
-            stages[model] = Stage(model)
+            stages[model] = Stage(model, dtypes)
         return stages[model]
 
     yield find

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
@@ -16,6 +17,7 @@ from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
+from backend.models import precision
 from backend.models.loaded import load_model
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.drafter import Capture, Drafter
@@ -32,6 +34,10 @@ from backend.types import Sequence as EngineSequence
 WEIGHTS = Path(__file__).parents[4] / "backend/pico/weights"
 PICO_SMALL, PICO_LARGE = "pico-small", "pico-large"
 ADAPTERS = {PICO_SMALL: ("json", "german", "codewords"), PICO_LARGE: ("json-large",)}
+FLOAT32: Mapping[str, object] = {"dtype": "float32"}
+BFLOAT16: Mapping[str, object] = {"dtype": "auto", "kv_dtype": "bfloat16"}
+"""Weights, keys and values in 16 bits, and products that round their inputs to 16 where processors do."""
+
 _STEP_S = 0.001
 
 
@@ -146,11 +152,13 @@ class Clock:
 class Stage:
     """One set of weights and adapters; engines of any shape; plain answers, computed once each."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, dtypes: Mapping[str, object] = FLOAT32) -> None:
         checkpoint = WEIGHTS / model
         self.tokenizer = Tokenizer.from_checkpoint(checkpoint)
-        self._checkpoint = checkpoint
-        self._model = load_model(self._configure())
+        self._checkpoint, self._dtypes = checkpoint, dtypes
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(precision, "is_small", lambda model: False)  # products are those of larger models
+            self._model = load_model(self._configure())
         facts = runner_facts(self._configure(), self._model)
         self.compiler = ReadyCompiler(checkpoint, facts.vocab_size, facts.eos_token_ids)
         self._store = AdapterStore(self._model.sites, AdapterLimits(), self._model.dtype, self._model.device)
@@ -209,8 +217,7 @@ class Stage:
             model="pico",
             checkpoint=str(self._checkpoint),
             device="cpu",
-            dtype="float32",
-            **(values | changes),  # type: ignore[arg-type]
+            **(values | self._dtypes | changes),  # type: ignore[arg-type]
         )
 
 

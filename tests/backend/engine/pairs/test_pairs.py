@@ -1,4 +1,4 @@
-"""Every pair of the engine's features, on an embedded model in float32, against the plain path."""
+"""Every pair of the engine's features, on an embedded model in float32 and 16 bits, is as the plain path."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def check(own: Batch, window: int | None) -> None:
 @st.composite
 def row(draw: st.DrawFn) -> Row:
     before = draw(st.one_of(st.integers(0, 100), st.sampled_from([15, 16, 17, 31, 32, 48])))
-    count = draw(st.sampled_from([1, 1, 1, 2, 3, 5, 15, 16]))
+    count = draw(st.sampled_from([1, 1, 1, 2, 3, 5, 15, 16, 32, 33, 70]))
     if draw(st.booleans()):
         return before, count, ()
     count = draw(st.sampled_from([2, 3, 5, 17, 40, 64]))
@@ -167,15 +167,27 @@ def test_a_query_does_not_depend_on_later_ones(*, is_tree: bool) -> None:
         assert torch.equal(alone.attend([0], None)[0][0], together[i])
 
 
-def test_prompts_go_to_torch_beside_the_loop() -> None:
-    own = batch([(0, 70, ()), (30, 1, ()), (5, 17, ()), (60, 4, (-1, 0, 0)), (0, 65, tuple(range(-1, 63)))])
+def test_large_trees_go_to_torch_beside_the_loop() -> None:
+    own = batch([(0, 70, ()), (30, 1, ()), (60, 4, (-1, 0, 0)), (0, 65, tuple(range(-1, 63)))])
     own.kv.nan_to_num_(0.0)  # torch reads whole pages
-    plan = own.plan(list(range(5)), None)
-    assert plan.looped is not None and plan.looped.sequences[3].tolist() == [1, 3]
-    assert sum(group.count for group in plan.longer) == 3
-    check_values = own.attend(list(range(5)), None)
-    for found, want in zip(check_values, expected(own, list(range(5)), None), strict=True):
+    plan = own.plan(list(range(4)), None)
+    assert plan.looped is not None and plan.looped.sequences[3].tolist() == [0, 0, 0, 1, 2]
+    assert sum(group.count for group in plan.longer) == 1
+    check_values = own.attend(list(range(4)), None)
+    for found, want in zip(check_values, expected(own, list(range(4)), None), strict=True):
         torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *LARGEST])
+def test_a_prompt_has_the_same_bits_in_any_chunks(dtype: torch.dtype, window: int | None) -> None:
+    own = batch([(3, 100, ())], dtype, (6, 2, 32))
+    (whole,) = own.attend([0], window)
+    for size in (1, 7, 17, 33, 64):
+        for begin in range(0, 100, size):
+            queries = own.q[0][begin : begin + size]
+            part = Batch([(3 + begin, len(queries), ())], own.kv, own.table, [queries])
+            assert torch.equal(part.attend([0], window)[0], whole[begin : begin + size])
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
