@@ -17,6 +17,7 @@ from torch import Tensor
 
 from backend.kernels.linear import amx
 from backend.kernels.linear.int8 import loop
+from backend.kernels.linear.loop import BLOCK_COLUMNS
 from backend.kernels.linear.paired import padded
 
 IS_AVAILABLE = "+avx512vnni" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
@@ -66,12 +67,12 @@ class Int8Weight:
             amx.loop.multiply_int8((*job, factors, bias, scales.data_ptr()), threads)
             return y[:, :columns].to(x.dtype).contiguous()
         y = torch.empty(count, columns)
-        places = rounded.data_ptr(), scales.data_ptr()
-        loop.multiply((0, *self._places, *places, count, width, columns, y.data_ptr()), threads)
+        places = rounded.data_ptr(), scales.data_ptr(), y.data_ptr()
+        loop.multiply((0, *self._places, *places, count, width // 4, columns), threads)
         return y.to(x.dtype)
 
 
 def _in_tiles(values: Tensor) -> Tensor:
     """[N, K] as [N / 64, K / 4, 64, 4]."""
-    values = F.pad(values, (0, -values.shape[1] % 4, 0, -len(values) % loop.TILE_COLUMNS))
-    return values.view(-1, loop.TILE_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2).contiguous()
+    values = F.pad(values, (0, -values.shape[1] % 4, 0, -len(values) % BLOCK_COLUMNS))
+    return values.view(-1, BLOCK_COLUMNS, values.shape[1] // 4, 4).transpose(1, 2).contiguous()

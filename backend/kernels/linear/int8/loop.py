@@ -2,17 +2,14 @@
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import compiled, inner, intrinsic, next_part, threaded
+from backend.kernels.compiled import compiled, inner, next_part, threaded
+from backend.kernels.linear.loop import BLOCK_COLUMNS, UNIT, VECTORS, sums_of_products
+from backend.kernels.vectors import FLOAT, FLOATS, INTS, LONG, emitted
 
-TILE_COLUMNS = 64  # four vectors: the sums of six rows fit into the registers beside them
 ZERO = 128  # of rounded rows, which are unsigned: the instruction multiplies unsigned by signed
 
-_INT, _LONG = ir.IntType(32), ir.IntType(64)
-_INTS, _BYTES = ir.VectorType(_INT, 16), ir.VectorType(ir.IntType(8), 64)
+_BYTES = "x86.avx512.vpdpbusd.512", ir.VectorType(ir.IntType(8), 64)
 _SIGNLESS, _INFINITY, _NAN = np.int32(0x7FFFFFFF), np.int32(0x7F800000), np.int32(0x7FC00000)
 _LEAST, _MOST = np.float32(1e-30), np.float32(127)
 
@@ -38,59 +35,6 @@ def _round_row(x, bits, rounded, scale):
             rounded[k] = np.uint8(np.int32(np.rint(x[k] * inverse)) + np.int32(ZERO))
 
 
-def _adder(rows):
-    """sums [rows, 64] = starts [64] + x [rows, width] · tile [width / 4, 64, 4]; all given by address."""
-
-    @intrinsic
-    def add(typing, tile, starts, x, width, sums):
-        def generate(context, builder, signature, arguments):
-            tile, starts, x, width, sums = arguments
-            kind = ir.FunctionType(_INTS, [_INTS, _BYTES, _BYTES])
-            dot = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
-            cells = [[cgutils.alloca_once(builder, _INTS) for _ in range(4)] for _ in range(rows)]
-            for vector in range(4):
-                start = builder.load(_place(builder, starts, 64 * vector, _INTS), align=4)
-                for row in cells:
-                    builder.store(start, row[vector])
-            with cgutils.for_range(builder, builder.lshr(width, _LONG(2))) as loop:
-                line = builder.add(tile, builder.shl(loop.index, _LONG(8)))
-                weights = [builder.load(_place(builder, line, 64 * i, _BYTES), align=4) for i in range(4)]
-                source = builder.add(x, builder.shl(loop.index, _LONG(2)))
-                for row in cells:
-                    quad = _repeated(builder, builder.load(_place(builder, source, 0, _INT), align=4))
-                    for cell, weight in zip(row, weights, strict=True):
-                        builder.store(builder.call(dot, [builder.load(cell), quad, weight]), cell)
-                    source = builder.add(source, width)
-            for i, cell in enumerate(cell for row in cells for cell in row):
-                builder.store(builder.load(cell), _place(builder, sums, 64 * i, _INTS), align=4)
-            return context.get_dummy_value()
-
-        return types.void(tile, starts, x, width, sums), generate
-
-    return add
-
-
-def _place(builder, base, offset, kind):
-    return builder.inttoptr(builder.add(base, _LONG(offset)), kind.as_pointer())
-
-
-def _repeated(builder, quad):
-    """64 bytes from 4."""
-    first = builder.insert_element(ir.Constant(_INTS, ir.Undefined), quad, _INT(0))
-    return builder.bitcast(builder.shuffle_vector(first, first, ir.Constant(_INTS, None)), _BYTES)
-
-
-_one, _two, _four, _six = (_adder(rows) for rows in (1, 2, 4, 6))
-
-
-@intrinsic
-def _floats(typing, address):
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(address), generate
-
-
 @compiled
 def round_rows(x, rounded, scales):
     """x [T, K] as bytes [T, width] and what their sums are to be multiplied by [T]."""
@@ -99,41 +43,39 @@ def round_rows(x, rounded, scales):
         _round_row(x[row], bits[row], rounded[row], scales[row : row + 1])
 
 
+@emitted()
+def _multiply_block(emit, tile, facts, x, scales, y, shape):
+    """y [rows, columns] = (starts + x [rows, units] · tile) · (scales [rows] · factors) + bias.
+
+    `facts`: the addresses of starts, factors and bias [64].
+    """
+    rows, units, y_step, columns = shape
+    for count, first in emit.row_groups(rows):
+        starts, factors, bias = (
+            emit.read_row(address, kind, VECTORS)
+            for address, kind in zip(facts, (INTS, FLOATS, FLOATS), strict=True)
+        )
+        sources = emit.places(x, emit.mul(units, LONG(UNIT)), first, count)
+        sums = sums_of_products(emit, starts, [tile], sources, units, _BYTES)
+        own, goals = (emit.places(*each, first, count) for each in ((scales, 4), (y, y_step)))
+        for row, place, goal in zip(sums, own, goals, strict=True):
+            scale, numbers = emit.read(place, FLOAT), [emit.sitofp(each, FLOATS) for each in row]
+            scales_here = [emit.fmul(emit.repeated(scale), factor) for factor in factors]
+            found = zip(numbers, scales_here, bias, strict=True)
+            emit.write_row([emit.multiply_add(*each) for each in found], goal, columns)
+
+
 @threaded
 def multiply(job):
-    """y [T, N] = rounded rows [T, width] · tiles [N / 64, width / 4, 64, 4] · scales [T], [N] + bias [N].
+    """y [T, N] = rounded rows [T, units] · tiles [N / 64, units, 64] · scales [T], [N] + bias [N].
 
     A part is a tile.
     """
-    tiles, starts, x, count, width = job[1], job[2], job[5], job[7], job[8]
-    columns = job[9]
-    column_scales, biases = carray(_floats(job[3]), columns), carray(_floats(job[4]), columns)
-    row_scales, y = carray(_floats(job[6]), count), carray(_floats(job[10]), (count, columns))
-    sums = np.empty((6, TILE_COLUMNS), np.int32)
-    part = next_part(job)
-    while part * TILE_COLUMNS < columns:
-        begin = part * TILE_COLUMNS
-        end = min(begin + TILE_COLUMNS, columns)
-        factors, offsets = column_scales[begin:end], biases[begin:end]
-        place = tiles + begin * width, starts + 4 * begin
-        row = 0
-        while row < count:
-            source, left = x + row * width, count - row
-            if left >= 6:
-                size = 6
-                _six(*place, source, width, sums.ctypes.data)
-            elif left >= 4:
-                size = 4
-                _four(*place, source, width, sums.ctypes.data)
-            elif left >= 2:
-                size = 2
-                _two(*place, source, width, sums.ctypes.data)
-            else:
-                size = 1
-                _one(*place, source, width, sums.ctypes.data)
-            for i in range(size):
-                target, own, scale = y[row + i, begin:end], sums[i], row_scales[row + i]
-                for k in range(target.shape[0]):
-                    target[k] = np.float32(own[k]) * (scale * factors[k]) + offsets[k]
-            row += size
-        part = next_part(job)
+    tiles, starts, factors, bias, x, scales = job[1], job[2], job[3], job[4], job[5], job[6]
+    y, count, units, columns = job[7], job[8], job[9], job[10]
+    begin = next_part(job) * BLOCK_COLUMNS
+    while begin < columns:
+        place, shape = begin * 4, (count, units, columns * 4, columns - begin)
+        facts = starts + place, factors + place, bias + place
+        _multiply_block(tiles + begin * units * UNIT, facts, x, scales, y + place, shape)
+        begin = next_part(job) * BLOCK_COLUMNS
