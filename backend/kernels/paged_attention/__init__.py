@@ -1,8 +1,9 @@
 """Causal attention of a ragged batch over paged keys and values; grouped query heads, sliding window.
 
-plan_attention plans once per step; paged_attention applies the plan in every layer. On a CPU, a loop reads
-pages in place (loop.py): a token's result is the same bits in any chunk of its prompt and in any company.
-All else is torch: gather, then scaled_dot_product_attention (reference.py, the test's oracle).
+plan_attention plans once per step; paged_attention applies the plan in every layer. Pages are read in place,
+by a loop on a CPU (loop.py) and by a kernel on a GPU, unless they are in 8 bits (kernel.py). A token's result
+is the same bits in any company, and on a CPU in any chunk of its prompt. All else is torch: gather, then
+scaled_dot_product_attention (reference.py, the test's oracle).
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
 In 8 bits kv has a wider last axis, see quantised_kv.py.
 Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill.
@@ -24,6 +25,10 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Te
     assert q.dim() == 3 and kv.dim() == 5 and kv.shape[-1] == stored_width(q.shape[-1], kv.dtype)
     if isinstance(plan, list):
         return reference.paged_attention(q, kv, plan)
+    if q.is_cuda and kv.dtype is q.dtype:
+        from backend.kernels.paged_attention.kernel import paged_attention as on_gpu
+
+        return on_gpu(q, kv, plan.step.on_device, plan.window)
     if not in_place.is_supported(q, kv) or plan.looped is None:
         return reference.paged_attention(q, kv, plan.groups)
     result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])

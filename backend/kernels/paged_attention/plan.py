@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.paged_attention.tree import hide_branches, seen_tokens, tree_shape
-from backend.types import PAGE_TOKENS
+from backend.types import PAGE_TOKENS, tree_depths
 
 _MAX_PADDING = 2
 """Sequences of a group have at most this many times the pages of the shortest one."""
@@ -52,6 +52,20 @@ class Looped:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """A step as the GPU kernel reads it: int32 on the device, and what its grid depends on."""
+
+    query_starts: Tensor  # [B + 1]
+    context_lens: Tensor  # [B]
+    rows: Tensor  # [B], of the page table
+    page_table: Tensor  # [rows, pages], any integers
+    positions: Tensor  # [T]; a tree's branches share them
+    ancestors: Tensor | None  # [T, 2] two words of bits: a tree's tokens that each sees; 0: it is in no tree
+    most_queries: int
+    longest_context: int
+
+
+@dataclass(frozen=True)
 class Step:
     """The arguments of plan_attention."""
 
@@ -61,6 +75,29 @@ class Step:
     dtype: torch.dtype
     starts: list[int]  # index of each sequence's first token in the step
     trees: Mapping[int, tuple[int, ...]]  # by index of the sequences whose tokens are a draft tree
+
+    @functools.cached_property
+    def on_device(self) -> DeviceStep:
+        """The same for the GPU kernel, in one upload."""
+        count, starts = len(self.query_lens), np.array(self.starts)
+        sizes = np.array(self.query_lens)
+        own = np.arange(starts[-1]) - np.repeat(
+            starts[:-1], sizes
+        )  # the number of each token in its sequence
+        words = np.zeros((starts[-1], 2), np.uint32)
+        for index, parents in self.trees.items():
+            tokens = slice(starts[index], starts[index + 1])
+            own[tokens] = [0, *tree_depths(parents)]
+            words[tokens] = seen_tokens(parents, None)[:, 1:].view(np.uint32)
+        positions = own + np.repeat(np.array(self.context_lens) - sizes, sizes)
+        parts = [starts, self.context_lens, range(count), positions, words.view(np.int32).ravel()]
+        packed = torch.from_numpy(np.concatenate([np.asarray(part, np.int32) for part in parts]))
+        device = self.page_table.device
+        packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
+        begin, context, rows, at, ancestors = torch.split(packed, [len(part) for part in parts])
+        trees = ancestors.view(-1, 2) if self.trees else None
+        longest = max(self.query_lens), max(self.context_lens)
+        return DeviceStep(begin, context, rows, self.page_table, at, trees, *longest)
 
     def is_looped(self, index: int) -> bool:
         """Whether the loop takes the sequence, on a CPU."""

@@ -1,0 +1,116 @@
+"""Paged attention in Triton: ragged batches, splits, windows, trees and chunks; NaN in all other slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from backend.kernels.paged_attention import WindowPlan, kernel, plan_attention
+from backend.types import tree_depths
+from tests.backend.kernels.cases import Cases, Launch, Value
+
+Lengths = list[tuple[int, int]]  # (query tokens, context tokens) of each sequence
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences over scattered pages."""
+
+    lengths: Lengths
+    heads: tuple[int, int, int] = (8, 2, 64)  # of queries and of keys, and their size
+    trees: dict[int, tuple[int, ...]] | None = None  # parents of all tokens but the first, by sequence
+    window: int | None = None
+
+
+def seen(batch: Batch, index: int) -> Tensor:
+    """[queries, context]: what each query token of a sequence sees."""
+    count, context = batch.lengths[index]
+    before = context - count
+    found = torch.arange(context) <= before + torch.arange(count)[:, None]
+    ages = torch.arange(context)
+    positions = before + torch.arange(count)
+    parents = (batch.trees or {}).get(index)
+    if parents is not None:
+        for node, parent in enumerate(parents, start=1):
+            found[node, before:] = found[parent + 1, before:]
+            found[node, before + node] = True
+        positions = before + torch.tensor([0, *tree_depths(parents)])
+        ages[before:] = positions
+    if batch.window is not None:
+        found &= ages > positions[:, None] - batch.window
+    return found
+
+
+def attended(batch: Batch, q: Tensor, kv: Tensor, table: Tensor) -> Tensor:
+    """What the kernel computes."""
+    query_lens, context_lens = zip(*batch.lengths, strict=True)
+    plan = plan_attention(query_lens, context_lens, table, [batch.window], q.dtype, batch.trees)
+    own = plan.by_window[batch.window]
+    assert isinstance(own, WindowPlan)
+    return kernel.paged_attention(q, kv, own.step.on_device, own.window)
+
+
+def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The result and softmax attention of each sequence in float64."""
+    num_heads, num_kv_heads, head_dim = batch.heads
+    needed = [-(-context // 16) for _, context in batch.lengths]
+    order, table = torch.randperm(sum(needed) + 3), torch.full((len(needed), max(needed) + 1), -(1 << 20))
+    kv = torch.full((len(order), 16, 2, num_kv_heads, head_dim), float("nan"))
+    count = sum(queries for queries, _ in batch.lengths)
+    q = torch.randn(count, num_heads + 2, head_dim).to(dtype)[:, :num_heads]
+    expected, begin, taken = [], 0, 0
+    for index, (queries, context) in enumerate(batch.lengths):
+        pages = order[taken : taken + needed[index]]
+        table[index, : needed[index]] = pages
+        own = torch.randn(context, 2, num_kv_heads, head_dim).to(dtype)
+        slots = kv[pages].flatten(0, 1)
+        slots[:context] = own.float()
+        kv[pages] = slots.view(-1, 16, 2, num_kv_heads, head_dim)
+        keys, values = (
+            each.repeat_interleave(num_heads // num_kv_heads, 1) for each in own.double().unbind(1)
+        )
+        scores = torch.einsum("qhd,khd->hqk", q[begin : begin + queries].double(), keys) / head_dim**0.5
+        weights = scores.masked_fill(~seen(batch, index), float("-inf")).softmax(-1)
+        expected.append(torch.einsum("hqk,khd->qhd", weights, values).reshape(queries, -1))
+        begin, taken = begin + queries, taken + needed[index]
+    result = attended(batch, q.to(device), kv.to(dtype).to(device), table.to(device))
+    return result.cpu(), torch.cat(expected)
+
+
+def launched(queries: int, context: int, has_trees: bool, window: int | None, dtype: torch.dtype) -> Tensor:
+    """Qwen3-8B's heads."""
+    batch = Batch(
+        [(queries, context)] * 2,
+        trees={0: tuple(range(-1, queries - 2))} if has_trees else None,
+        window=window,
+    )
+    q, kv = torch.zeros(2 * queries, 32, 128, dtype=dtype), torch.zeros(4, 16, 2, 8, 128, dtype=dtype)
+    return attended(batch, q, kv, torch.zeros(2, 8192, dtype=torch.int64))
+
+
+TREES = {0: (-1, -1, 0, 0, 2), 1: (-1, -1, 1)}
+BATCHES = {
+    "decode": Batch([(1, 1), (1, 17), (1, 250), (1, 64)]),
+    "heads of 80, groups of 3": Batch([(1, 40), (5, 33)], heads=(6, 2, 80)),
+    "one head for each query": Batch([(1, 40), (7, 7)], heads=(3, 3, 32)),
+    "splits": Batch([(1, 1100), (1, 5), (2, 520)], heads=(2, 1, 32)),
+    "window": Batch([(1, 100), (5, 60), (1, 3)], window=24),
+    "window over splits": Batch([(1, 1100), (1, 90)], heads=(2, 1, 32), window=40),
+    "trees": Batch([(6, 40), (4, 70)], trees=TREES),
+    "tree beside chains": Batch([(6, 40), (3, 70), (70, 80)], heads=(2, 1, 32), trees={0: TREES[0]}),
+    "tree in a window": Batch([(6, 40), (4, 4)], trees=TREES, window=7),
+    "a tree of 64": Batch([(64, 70)], heads=(2, 1, 32), trees={0: tuple((n - 1) // 2 for n in range(63))}),
+    "prefill and chunk": Batch([(33, 33), (17, 50), (1, 9)]),
+}
+CASES = Cases(
+    [Value(name, partial(value, batch)) for name, batch in BATCHES.items()],
+    [
+        Launch("decode", partial(launched, 1, 4096, False, None), ["_attend"]),
+        Launch("decode in a window", partial(launched, 1, 4096, False, 1024), ["_attend"]),
+        Launch("verify a tree", partial(launched, 8, 4096, True, None), ["_attend"]),
+        Launch("prefill", partial(launched, 512, 512, False, None), ["_attend"], is_large=True),
+    ],
+)
