@@ -40,7 +40,9 @@ MAX_WEIGHTS_BYTES = 48 * 2**20
 # Test files about several modules together, which mirror none; each with its subject.
 SUITES = {
     "backend/engine/pairs/test_drafters.py": "every drafter with every other feature",
+    "backend/engine/pairs/test_seeds.py": "a seed, alone and in company",
     "backend/engine/pairs/test_table.py": "the generated tables of backend/FEATURES.md",
+    "backend/kernels/test_company.py": "operations whose rows are the same bits in any company",
     "backend/lora/test_cost.py": "cost of adapters for requests without one",
     "backend/lora/test_filling.py": "copies to device slots that fail",
     "backend/lora/test_peft.py": "results equal to PEFT's",

@@ -30,7 +30,7 @@ class MoE:
         fused: FusedExperts | None = None,
         extra_term: ExtraTerm | None = None,
     ) -> None:
-        """`gate_up` and `down` per expert; `fused`: a second copy of them that is faster for few tokens."""
+        """`gate_up` and `down` per expert; `fused`: a second copy, faster, for rows without adapters."""
         self.config = config
         self.router = router
         self.gate_up = gate_up
@@ -46,12 +46,25 @@ class MoE:
             weights /= weights.sum(dim=-1, keepdim=True)
         if rows is not None and not self._has_adapters():
             rows = None
-        if self.fused is not None and rows is None and self.fused.serves(x.shape[0]):
-            output = self.fused(x, chosen, weights)
-        else:
+        if self.fused is None:
             output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
+        else:
+            output = self._run_fused(self.fused, x, chosen, weights, rows)
         if self.extra_term is not None:
             output += self.extra_term(x, chosen)
+        return output
+
+    def _run_fused(
+        self, fused: FusedExperts, x: Tensor, chosen: Tensor, weights: Tensor, rows: AdapterRows | None
+    ) -> Tensor:
+        """By `fused`, but for rows with an adapter: what computes a row must not depend on its company."""
+        if rows is None:
+            return fused(x, chosen, weights)
+        output, is_adapted = torch.empty_like(x), torch.from_numpy(rows.slots >= 0)
+        own = rows.select(is_adapted.nonzero()[:, 0].numpy())
+        mine = x[is_adapted], chosen[is_adapted], weights[is_adapted]
+        output[is_adapted] = run_experts(*mine, self.gate_up, self.down, own)
+        output[~is_adapted] = fused(x[~is_adapted], chosen[~is_adapted], weights[~is_adapted])
         return output
 
     def _has_adapters(self) -> bool:

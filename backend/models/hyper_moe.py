@@ -178,7 +178,8 @@ def apply_adapters(x: Tensor, numbers: Tensor, down: Tensor, up: Tensor) -> Tens
 
 
 def _apply(x: Tensor, numbers: Tensor, down: Tensor, up: Tensor) -> Tensor:
-    inner = F.silu(torch.bmm(x[:, None], down.index_select(0, numbers)))
+    inner = torch.bmm(x[:, None], down.index_select(0, numbers))
+    inner = inner / (1 + torch.exp(-inner))  # not F.silu, which rounds a tensor's last elements otherwise
     return torch.bmm(inner, up.index_select(0, numbers))[:, 0]
 
 

@@ -14,23 +14,18 @@ from backend.kernels.tiles import TILE_COLUMNS, in_tiles
 MAX_SMALL_ELEMENTS = 1 << 21
 """Elements of a layer's experts: larger ones are not copied."""
 
-_MOST_TOKENS_PER_EXPERT = 128
-"""On average, and divided by torch's threads: with more tokens torch is faster, though it is called for each
-expert."""
-
 _run_experts = cast("Callable[..., None]", loop.run_experts)
 
 
 class FusedExperts:
-    """Copies of E experts, for steps whose number of tokens `serves` accepts. Computes in float32."""
+    """Copies of E experts; computes in float32."""
 
-    __slots__ = ("_down", "_gate_up", "_most_tokens")
+    __slots__ = ("_down", "_gate_up")
 
     def __init__(self, gates: list[Tensor], ups: list[Tensor], down: list[Tensor], top_k: int) -> None:
         """`gates` and `ups` [E] of [I, D]; `down` [E] of [D, I]."""
         self._gate_up = in_tiles([torch.cat(pair) for pair in zip(gates, ups, strict=True)])
         self._down = in_tiles(down)
-        self._most_tokens = _MOST_TOKENS_PER_EXPERT * len(down) // (top_k * torch.get_num_threads())
         nothing = torch.empty(0, top_k)
         self(torch.empty(0, len(down[0])), nothing.long(), nothing)  # compiles, or loads the cached code
 
@@ -39,10 +34,6 @@ class FusedExperts:
         """Whether experts of `width` I and `features` D are small enough, and multiples of a tile."""
         is_small = 3 * num_experts * width * features <= MAX_SMALL_ELEMENTS
         return is_small and width % TILE_COLUMNS == 0 and features % TILE_COLUMNS == 0
-
-    def serves(self, num_tokens: int) -> bool:
-        """Whether this copy is the faster one for `num_tokens`."""
-        return num_tokens <= self._most_tokens
 
     def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Σ_k weights[t, k] · expert[chosen[t, k]](x[t]): x [T, D], chosen and weights [T, k] → [T, D]."""

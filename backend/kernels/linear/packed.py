@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _ROWS_HINT = 16
 """oneDNN chooses its blocks for this many rows; measured to be good from 1 to 256, unlike a hint of 1."""
 
+_LONGEST_SUM = 1024
+"""OneDNN splits longer sums of a row that is alone, in another order than beside others."""
+
 _HALF_MAX = 65504.0
 """Fp16's largest number. Fp16 holds bf16 weights up to it exactly, those below 2^-14 to within 2^-25."""
 
@@ -31,6 +34,8 @@ class OnednnWeight:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
+        if x.shape[0] == 1 and x.shape[1] > _LONGEST_SUM:
+            return self(x.expand(2, -1))[:1]
         return self._linear(x, self.weight, self.bias, "none", [], "")
 
 

@@ -27,7 +27,7 @@ def made() -> MoE:
     )
 
 
-def test_few_tokens_go_through_the_loop_with_the_same_result() -> None:
+def test_tokens_go_through_the_loop_with_the_same_result() -> None:
     layer = made()
     x = torch.randn(40, NARROW)
     fused = layer.fused
@@ -50,4 +50,4 @@ def test_adapters_of_experts_are_not_passed_over() -> None:
         expert.adapters.put(0, {0: (torch.ones(1, WIDE), torch.ones(1, NARROW))})
     after = layer(x, rows)
     assert not torch.allclose(after[:2], before[:2])
-    torch.testing.assert_close(after[2], before[2], rtol=1e-4, atol=1e-5)
+    assert torch.equal(after[2], before[2]), "the bits of a row without one do not depend on others' adapters"

@@ -77,12 +77,3 @@ def test_holds_what_is_small_and_made_of_whole_tiles() -> None:
     assert not FusedExperts.fits(8, 256, 200)
     assert not FusedExperts.fits(8, 250, 192)
     assert not FusedExperts.fits(8, 14336, 4096)
-
-
-def test_serves_by_tokens_per_expert_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = {}
-    for num_threads in (1, 2, 16):
-        monkeypatch.setattr(torch, "get_num_threads", lambda number=num_threads: number)
-        small, _, _ = made(torch.float32)
-        most[num_threads] = sum(small.serves(n) for n in range(1, 1000))
-    assert most == {1: 320, 2: 160, 16: 20}
