@@ -121,6 +121,7 @@ class QuantizationConfig:
 
     method: Literal["awq", "compressed-tensors", "fp8", "gptq", "gptq_v2"]
     formats: tuple[WeightFormat, ...]  # several, where modules differ
+    is_reordered: bool = False  # each weight says which group its columns are in (GPTQ's act-order)
 
 
 @dataclass(frozen=True, slots=True)

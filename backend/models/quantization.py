@@ -39,7 +39,8 @@ def _gptq(section: ConfigReader) -> QuantizationConfig:
     for override in _section(section, "dynamic", section.raw.get("dynamic") or {}).raw.values():
         changes = _section(section, "dynamic", override or {}).raw  # of modules whose names match a pattern
         formats[_integers(ConfigReader(section.path, {**section.raw, **changes}), 4, 8)] = None
-    return QuantizationConfig("gptq" if version == "gptq" else "gptq_v2", tuple(formats))
+    is_reordered = bool(section.raw.get("desc_act")) and not section.raw.get("static_groups")
+    return QuantizationConfig("gptq" if version == "gptq" else "gptq_v2", tuple(formats), is_reordered)
 
 
 def _awq(section: ConfigReader) -> QuantizationConfig:

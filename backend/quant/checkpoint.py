@@ -16,8 +16,7 @@ def read_quantized(
     """The weight [N, K] of a module; None where it is stored in floats. Raises CheckpointError."""
     match config.method:
         case "gptq" | "gptq_v2":
-            zero_offset = 1 if config.method == "gptq" else 0
-            return read_gptq(tensors, module, shape, config.formats, zero_offset)
+            return read_gptq(tensors, module, shape, config)
         case "awq":
             return read_awq(tensors, module, shape, config.formats)
         case "compressed-tensors" | "fp8":

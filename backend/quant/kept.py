@@ -19,6 +19,9 @@ from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
+MOST_KEPT = 8
+"""Files in a folder; when one more is written, the one that was used longest ago is removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundedWeights:
@@ -63,6 +66,8 @@ class KeptWeights:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
                 facts = json.loads(file.metadata()["penstock"])
             if facts["sha256"] == _digest(tensors):
+                with suppress(OSError):  # a folder that is only read
+                    os.utime(self._path)
                 return RoundedWeights(tensors, [float(error) for error in facts["errors"]])
         except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, TypeError):
             pass
@@ -80,10 +85,19 @@ class KeptWeights:
                 raise self._problem
             save_file(weights.tensors, part, {"penstock": facts})
             os.replace(part, self._path)
+            self._remove_oldest(self._path.parent)
         except (OSError, NotImplementedError, SafetensorError) as error:
             with suppress(OSError):
                 part.unlink()
             logger.warning("rounded weights cannot be kept, so each start computes them: %s", error)
+
+    def _remove_oldest(self, folder: Path) -> None:
+        """Remove files beyond MOST_KEPT; who is reading one keeps it."""
+        used = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        for path in used[:-MOST_KEPT]:
+            for own in (path, path.with_suffix(".lock")):
+                with suppress(OSError):
+                    own.unlink()
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import torch
 
-from backend.config import WeightFormat
+from backend.config import QuantizationConfig, WeightFormat
 from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import Shape, Tensors, find_format, num_words, unpack
 
 
 def read_gptq(
-    tensors: Tensors,
-    module: str,
-    shape: tuple[int, int],
-    formats: Collection[WeightFormat],
-    zero_offset: int,
+    tensors: Tensors, module: str, shape: tuple[int, int], config: QuantizationConfig
 ) -> QuantizedWeight | None:
-    """The weight [N, K] of a module; None where it is not quantised. Raises CheckpointError.
-
-    `zero_offset` is added to stored zero points: version 1 stores them minus 1, 0 as the largest number.
-    """
+    """The weight [N, K] of a module; None where it is not quantised. Raises CheckpointError."""
     if tensors.shape(module + ".qweight") is None:
         return None
     n, k = shape
@@ -34,8 +27,11 @@ def read_gptq(
             ".scales": (groups, n),
         }
 
-    stored = find_format(tensors, module, shape, formats, shapes_of)
+    stored = find_format(tensors, module, shape, config.formats, shapes_of)
+    if config.is_reordered and tensors.shape(module + ".g_idx") is None:
+        raise stored.error(".g_idx", "is missing, but `desc_act` says that columns are in another order")
     bits = stored.format.bits
     values = unpack(stored.read(".qweight", torch.int32).T, bits)[:, :k]
-    zeros = unpack(stored.read(".qzeros", torch.int32), bits)[:, :n].T + zero_offset
+    # Version 1 stores zero points minus 1, 0 as the largest number.
+    zeros = unpack(stored.read(".qzeros", torch.int32), bits)[:, :n].T + (config.method == "gptq")
     return stored.integers(values, stored.scales(".scales").T, zeros & ((1 << bits) - 1), ".g_idx")

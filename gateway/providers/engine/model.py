@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -70,12 +71,12 @@ class EngineModel:
 
     @property
     def fingerprint(self) -> str | None:
-        """Identifies the weights in answers; None while the engine is away."""
-        hello = self.client.hello
-        info = self.client.adapters.get(self.adapter)
-        if info is not None:
-            return f"fp_{info.digest[:12]}"
-        return f"fp_{hello.revision[:12]}" if hello is not None and hello.revision else None
+        """Identifies weights and arithmetic in answers; None while the engine is away."""
+        hello, info = self.client.hello, self.client.adapters.get(self.adapter)
+        if hello is None or not hello.revision:
+            return None
+        facts = hello.revision, "" if info is None else info.digest, hello.dtype, hello.kv_dtype, hello.device
+        return f"fp_{hashlib.sha256(' '.join(facts).encode()).hexdigest()[:12]}"
 
     def not_loaded(self) -> NotFound:
         """The error for an adapter that is not loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -127,3 +128,15 @@ def test_one_computes_while_others_wait(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert computed == [1]
+
+
+def test_the_files_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.quant.kept.MOST_KEPT", 2)
+    for second, revision in enumerate("abc"):
+        kept = KeptWeights(str(tmp_path), revision)
+        with kept.locked():
+            kept.write(WEIGHTS)
+        os.utime(tmp_path / f"{revision}.safetensors", (second, second))
+        if revision == "b":
+            assert read(tmp_path, "a") is not None  # it is used, so "b" is the older one
+    assert sorted(path.stem for path in tmp_path.glob("*.safetensors")) == ["a", "c"]

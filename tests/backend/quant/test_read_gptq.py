@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.config import WeightFormat
+from backend.config import QuantizationConfig, WeightFormat
 from backend.errors import CheckpointError
 from backend.quant.read_gptq import read_gptq
 from backend.quant.schemes import QuantizedWeight
@@ -53,8 +53,11 @@ class Module:
         self.format = WeightFormat("int4" if bits == 4 else "w8a16", bits, (1, GROUP), is_symmetric=False)
         self.offset = offset
 
+    def config(self, *, is_reordered: bool = False) -> QuantizationConfig:
+        return QuantizationConfig("gptq" if self.offset else "gptq_v2", (self.format,), is_reordered)
+
     def read(self) -> QuantizedWeight:
-        found = read_gptq(stored("m", self.tensors), "m", (N, K), [self.format], self.offset)
+        found = read_gptq(stored("m", self.tensors), "m", (N, K), self.config())
         assert found is not None
         return found
 
@@ -93,8 +96,20 @@ def test_groups_are_in_order_without_their_tensor() -> None:
     assert torch.equal(module.read().dequantize(), module.weight)
 
 
+def test_another_order_needs_its_tensor() -> None:
+    module = Module(4, IN_ORDER, 1)
+    config = module.config(is_reordered=True)
+    assert read_gptq(stored("m", module.tensors), "m", (N, K), config) is not None
+    del module.tensors[".g_idx"]
+    with pytest.raises(CheckpointError, match=r"m\.g_idx.*desc_act"):
+        read_gptq(stored("m", module.tensors), "m", (N, K), config)
+
+
 def test_a_module_with_a_float_weight_is_not_quantised() -> None:
-    assert read_gptq(stored("m", {".weight": torch.ones(N, K)}), "m", (N, K), [], 1) is None
+    assert (
+        read_gptq(stored("m", {".weight": torch.ones(N, K)}), "m", (N, K), QuantizationConfig("gptq", ()))
+        is None
+    )
 
 
 @pytest.mark.parametrize(

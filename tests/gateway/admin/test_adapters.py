@@ -75,16 +75,18 @@ async def test_loaded_asked_replaced_and_unloaded(
         "the engine has no adapter `fixed`, the target of `kind`"
     )
     assert (await http.get("/v1/models/ours:german")).json()["parent"] == "ours"
+    prints = []
     for model in ("german", "ours:german"):
         body = (await ask(http, model)).json()
         assert body["model"] == model and body["choices"][0]["message"]["content"] == REPLY
-        assert body["system_fingerprint"] == "fp_<german>"
+        prints.append(body["system_fingerprint"])
+    assert prints[0] == prints[1]
     refused = await load(http, "german", folder / "two", load_inplace=False)
     error = refused.json()["error"]
     assert (refused.status_code, error["param"], error["code"]) == (400, "load_inplace", "adapter_exists")
     assert (await load(http, "german", folder / "two", load_inplace=True)).status_code == 200
-    await ask(http, "german")
-    await ask(http, "ours")
+    prints += [(await ask(http, model)).json()["system_fingerprint"] for model in ("german", "ours")]
+    assert len({*prints}) == 3
     assert [r.adapter for r in engine.requests] == ["<german>", "<german>", "<german><german>", ""]
     assert [r.adapter_name for r in engine.requests] == ["german"] * 3 + [""], "for the engine's metrics"
     gone = await http.post("/v1/unload_lora_adapter", json={"lora_name": "german"})
@@ -338,7 +340,8 @@ async def test_a_name_that_another_worker_loads_concurrently(
     error = (await first).json()["error"]
     assert (error["param"], error["type"]) == ("lora_name", "invalid_request_error")
     assert "'other' at the same time" in error["message"] and not engine.adapters
-    assert (await ask(two_bases, "twin")).json()["system_fingerprint"] == "fp_<twin>"
+    prints = [(await ask(two_bases, model)).json()["system_fingerprint"] for model in ("twin", "other")]
+    assert prints[0] != prints[1]
     assert (await two_bases.get("/v1/models/twin")).json()["parent"] == "other"
 
 
@@ -410,6 +413,6 @@ async def test_a_route_leads_to_an_adapter(
     assert missing.status_code == 404 and "'fixed'" in missing.json()["error"]["message"]
     await load(http, "fixed", folder / "one")
     body = (await ask(http, "kind")).json()
-    assert (body["model"], body["system_fingerprint"]) == ("fixed", "fp_<fixed>")
+    assert body["model"] == "fixed"
     assert engine.requests[-1].adapter == "<fixed>"
     assert (await http.get("/v1/models/kind")).json()["parent"] == "ours"
