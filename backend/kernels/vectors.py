@@ -1,4 +1,4 @@
-"""LLVM's vector instructions, for CPU loops to emit. Addresses are numbers of 64 bits, divisible by 4."""
+"""LLVM's vector instructions, for CPU loops to emit. Addresses are numbers of 64 bits, divisible by 2."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ class Emitter(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         count, size = (LONG(each) if isinstance(each, int) else each for each in (count, size))
         return self.add(address, self.mul(count, size))
 
-    def places(self, address: ir.Value, step: ir.Value | int, first: ir.Value, count: int) -> list[ir.Value]:
+    def places(
+        self, address: ir.Value, step: ir.Value | int, count: int, first: ir.Value | int = 0
+    ) -> list[ir.Value]:
         """Addresses of `count` rows from number `first` on."""
         begin = self.moved(address, first, step)
         return [self.moved(begin, number, step) for number in range(count)]
 
     def read(self, address: ir.Value, kind: ir.Type = FLOATS) -> ir.Value:
         """The value of `kind` at an address."""
-        return self.load(self.inttoptr(address, kind.as_pointer()), align=4)
+        return self.load(self.inttoptr(address, kind.as_pointer()), align=2)
 
     def read_row(
         self, address: ir.Value, kind: ir.Type, count: int, step: int = VECTOR_BYTES
     ) -> list[ir.Value]:
         """`count` values of `kind`, each `step` bytes behind the one before it."""
-        return [self.read(self.moved(address, number, step), kind) for number in range(count)]
+        return [self.read(place, kind) for place in self.places(address, step, count)]
 
     def write(self, value: ir.Value, address: ir.Value) -> None:
         """Store a value at an address."""
-        self.store(value, self.inttoptr(address, value.type.as_pointer()), align=4)
+        self.store(value, self.inttoptr(address, value.type.as_pointer()), align=2)
 
     def llvm(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
         """What LLVM's function "llvm.name" returns."""
@@ -78,14 +80,14 @@ class Emitter(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         """The lanes of the mask at an address; the others are 0 and are not read."""
         name = f"masked.load.v{kind.count}{'f' if kind.element == FLOAT else 'i'}32.p0"
         pointer = self.inttoptr(address, kind.as_pointer())
-        return self.llvm(name, kind, pointer, INT(4), mask, ir.Constant(kind, None))
+        return self.llvm(name, kind, pointer, INT(2), mask, ir.Constant(kind, None))
 
     def write_row(self, row: Sequence[ir.Value], address: ir.Value, count: ir.Value) -> None:
         """Store the first `count` floats of the vectors."""
         for number, values in enumerate(row):
             pointer = self.inttoptr(self.moved(address, number, VECTOR_BYTES), FLOATS.as_pointer())
             mask = self.first_lanes(count, begin=number * LANES)
-            self.llvm("masked.store.v16f32.p0", ir.VoidType(), values, pointer, INT(4), mask)
+            self.llvm("masked.store.v16f32.p0", ir.VoidType(), values, pointer, INT(2), mask)
 
     def variables(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         """Variables that hold the values at first."""

@@ -54,12 +54,12 @@ def _multiplier(blocks, sizes):
     @emitted()
     def multiply(emit, weights, bias, x, y, shape):
         rows, pairs, y_step, columns = shape
-        begins = [emit.moved(weights, pairs, block * _BLOCK) for block in range(blocks)]
+        begins = emit.places(weights, emit.mul(pairs, LONG(_BLOCK)), blocks)
         for count, first in emit.row_groups(rows, sizes):
             starts = emit.read_row(bias, FLOATS, VECTORS * blocks)
-            sources = emit.places(x, emit.mul(pairs, LONG(UNIT)), first, count)
+            sources = emit.places(x, emit.mul(pairs, LONG(UNIT)), count, first)
             sums = sums_of_products(emit, starts, begins, sources, pairs)
-            for row, place in zip(sums, emit.places(y, y_step, first, count), strict=True):
+            for row, place in zip(sums, emit.places(y, y_step, count, first), strict=True):
                 emit.write_row(row, place, columns)
 
     return multiply

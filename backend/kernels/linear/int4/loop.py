@@ -49,13 +49,13 @@ def _multiply_tile(emit, tile, scales, base, x, y, shape):
     (rows, pairs, columns), zeros = shape, [constant(FLOATS, 0.0)] * VECTORS
     masks = [emit.first_lanes(columns, begin=v * LANES) for v in range(VECTORS)]
     for count, first in emit.row_groups(rows):
-        bases, sources, goals = (emit.places(*each, first, count) for each in (base, x, y))
+        bases, sources, goals = (emit.places(*each, count, first) for each in (base, x, y))
         sums = sums_of_products(emit, zeros, [tile], sources, pairs)
         halves = emit.read_row(scales, _HALVES, VECTORS, 2 * LANES)
         factors = [emit.fpext(each, FLOATS) for each in halves]
         for row, start, goal in zip(sums, bases, goals, strict=True):
-            steps = [emit.moved(start, v, VECTOR_BYTES) for v in range(VECTORS)]
-            before = [emit.read_lanes(*each) for each in zip(steps, masks, strict=True)]
+            places = emit.places(start, VECTOR_BYTES, VECTORS)
+            before = [emit.read_lanes(*each) for each in zip(places, masks, strict=True)]
             totals = [emit.multiply_add(*each) for each in zip(factors, row, before, strict=True)]
             emit.write_row(totals, goal, columns)
 

@@ -55,9 +55,9 @@ def _multiply_block(emit, tile, facts, x, scales, y, shape):
             emit.read_row(address, kind, VECTORS)
             for address, kind in zip(facts, (INTS, FLOATS, FLOATS), strict=True)
         )
-        sources = emit.places(x, emit.mul(units, LONG(UNIT)), first, count)
+        sources = emit.places(x, emit.mul(units, LONG(UNIT)), count, first)
         sums = sums_of_products(emit, starts, [tile], sources, units, _BYTES)
-        own, goals = (emit.places(*each, first, count) for each in ((scales, 4), (y, y_step)))
+        own, goals = (emit.places(*each, count, first) for each in ((scales, 4), (y, y_step)))
         for row, place, goal in zip(sums, own, goals, strict=True):
             scale, numbers = emit.read(place, FLOAT), [emit.sitofp(each, FLOATS) for each in row]
             scales_here = [emit.fmul(emit.repeated(scale), factor) for factor in factors]
