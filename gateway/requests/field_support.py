@@ -43,7 +43,7 @@ SAMPLING: Mapping[str, Rule] = {
     "top_p": HONOURED,
     "n": HONOURED,
     "stop": Rule("honoured", "a string, or up to four; matched in the answer, not in the reasoning"),
-    "seed": Rule("honoured", "same seed, same text, whatever else is in the batch; choice i uses seed + i"),
+    "seed": Rule("honoured", "same seed, same text, on CPUs in any batch; choice i uses seed + i"),
     "max_tokens": HONOURED,
     "presence_penalty": HONOURED,
     "frequency_penalty": HONOURED,

@@ -2,8 +2,8 @@
 
 For the rows t that have an adapter. x [T, K], y [T, N]; per slot and for P stacked projections down [P·R, K]
 and up [R, N], each projection with its own R rows of down and its own columns of up. Bound: memory, each
-active slot is read once. Reference: reference.py, which a CPU also uses for many rows and for 16 bits; looped
-is for a step's few rows in float32 on a CPU; kernel.py is Triton, for GPUs.
+active slot is read once. Reference: reference.py, which a CPU also uses for 16 bits; looped is for a CPU in
+float32; kernel.py is Triton, for GPUs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.kernels.lora import looped, reference
+from backend.kernels.lora import reference
 from backend.kernels.lora.rows import AdapterRows, rows_of_one
 from backend.kernels.lora.weights import Factors, SlotWeights
 
 __all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one", "warm_up"]
-
-_MOST_LOOPED = 1 << 22
-"""Multiplications up to which the single-threaded loop is faster than torch's matrix products."""
 
 
 def warm_up(dtype: torch.dtype, device: torch.device) -> None:
@@ -45,11 +42,10 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
     num_rows = len(rows.slots)
     if (
         copy is not None
-        and rows.num_adapted * copy.row_multiplications <= _MOST_LOOPED
         and _is_flat(x, (num_rows, weights.in_features))
         and _is_flat(y, (num_rows, weights.out_features))
     ):
-        looped.add_rows(y.data_ptr(), x.data_ptr(), copy.down, copy.up, rows.slots, copy.ends)
+        copy.add_rows(y, x, rows)
         return
     reference.add_adapters(y, x, weights, rows)
 

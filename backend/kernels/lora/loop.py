@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import carray
 
-from backend.kernels.compiled import compiled, inner, pointer_to
+from backend.kernels.compiled import inner, next_part, pointer_to, threaded
 from backend.kernels.tiles import TILE_COLUMNS, add_tile, adder
 
 LOW_STEP = 8
@@ -18,32 +18,49 @@ _ZERO, _ONE = _U(0), _U(1)
 _TILE, _HALF, _QUARTER = _U(TILE_COLUMNS), _U(TILE_COLUMNS // 2), _U(LOW_STEP)
 _MOST_ROWS = _U(16)  # multiplied together: the size of the buffer for low = down x
 
-_pointer = pointer_to(types.float32)
+_floats, _shorts, _integers = (pointer_to(kind) for kind in (types.float32, types.uint16, types.int64))
 _add_half, _add_quarter = adder(TILE_COLUMNS // 2), adder(LOW_STEP)
 
 
-@compiled
-def add_rows(y_address, x_address, down, up, slots, ends):
-    """y [T, N] += up[slot]ᵀ (down[slot] x), in place, where slots [T] >= 0.
+@inner
+def _add_rows(job, down, up):
+    """y [T, N] += up[slot]ᵀ (down[slot] x), in place, where slots [T] >= 0; a part is 16 rows.
 
-    y and x [T, K] are addresses of contiguous float32 (a tensor's numpy() takes longer than the rest of a
-    call) and are not checked; down [slots, K, L], up [slots, tiles, ranks, TILE_COLUMNS]. Part p uses low
-    from p * ranks on; its columns of y end at ends[p], and its tiles of `up` hold no other part's columns.
+    x [T, K]; down [slots, K, L], up [slots, tiles, ranks, TILE_COLUMNS]. Part p of N uses low from p * ranks
+    on; its columns of y end at ends[p], and its tiles of `up` hold no other part's columns.
     """
-    y = carray(_pointer(y_address), (len(slots), ends[-1]))
-    x = carray(_pointer(x_address), (len(slots), down.shape[1]))
-    num_rows = _U(len(slots))
+    num_rows = _U(job[4])
+    slots, ends = carray(_integers(job[3]), job[4]), carray(_integers(job[5]), job[8])
+    y = carray(_floats(job[1]), (job[4], ends[-1]))
+    x = carray(_floats(job[2]), (job[4], down.shape[1]))
     low = np.empty((_MOST_ROWS, _U(down.shape[2])), np.float32)
-    row = _ZERO
+    row = _U(next_part(job)) * _MOST_ROWS
     while row < num_rows:
-        slot, count = slots[row], _ONE
-        while count < _MOST_ROWS and row + count < num_rows and slots[row + count] == slot:
-            count += _ONE
-        if slot >= 0:
-            low[:] = 0
-            _shrink(low.reshape(-1), x, down, _U(slot), row, count)
-            _expand(y, low, up, _U(slot), (row, count), ends)
-        row += count
+        last = min(row + _MOST_ROWS, num_rows)
+        while row < last:
+            slot, count = slots[row], _ONE
+            while row + count < last and slots[row + count] == slot:
+                count += _ONE
+            if slot >= 0:
+                low[:] = 0
+                _shrink(low.reshape(-1), x, down, _U(slot), row, count)
+                _expand(y, low, up, _U(slot), (row, count), ends)
+            row += count
+        row = _U(next_part(job)) * _MOST_ROWS
+
+
+@threaded
+def add_rows_bfloat16(job):
+    """With weights that are the bits of bfloat16; the words of a job are in looped.py."""
+    down = carray(_shorts(job[6]), (job[9], job[10], job[11]))
+    _add_rows(job, down, carray(_shorts(job[7]), (job[9], job[12], job[13], TILE_COLUMNS)))
+
+
+@threaded
+def add_rows_float32(job):
+    """With weights in float32."""
+    down = carray(_floats(job[6]), (job[9], job[10], job[11]))
+    _add_rows(job, down, carray(_floats(job[7]), (job[9], job[12], job[13], TILE_COLUMNS)))
 
 
 @inner

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from numba import typeof
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, AdapterExists, RequestError
-from backend.kernels.lora import looped
+from backend.kernels.compiled import ThreadedFunction
+from backend.kernels.lora import loop
 from backend.lora.adapter_weights import Adapter, read_adapter
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterLimits, AdapterStore
@@ -112,19 +113,20 @@ def test_drafts_are_verified_with_the_adapter(qwen3: Subject) -> None:
 
 
 def test_the_first_step_finds_the_loop_compiled(qwen3: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, asked = looped.add_rows, []
+    compiled, asked = ThreadedFunction.__call__, []
 
-    def add_rows(*arrays: Any) -> None:  # noqa: ANN401
-        asked.append(tuple(str(typeof(array)) for array in arrays))
-        compiled(*arrays)
+    def call(function: ThreadedFunction, job: Sequence[int], num_threads: int) -> None:
+        asked.append(function)
+        compiled(function, job, num_threads)
 
-    monkeypatch.setattr(looped, "add_rows", add_rows)
+    monkeypatch.setattr(ThreadedFunction, "__call__", call)
+    loops = {loop.add_rows_bfloat16, loop.add_rows_float32}
     store = make_store(qwen3.model)
-    warmed = set(asked)
+    assert loops <= set(asked)
     asked.clear()
     digest = store.load_now("all", qwen3.adapters["all"]).digest
     texts(make_engine(qwen3.config, qwen3.model, store), [ask(name, PROMPT, digest, 4) for name in "ab"])
-    assert len(asked) > 1 and set(asked) <= warmed
+    assert loops & set(asked)
 
 
 def test_the_prefix_tree_keeps_adapters_apart(qwen3: Subject) -> None:

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.lora.looped import LoopWeights, add_rows
+from backend.kernels.linear import paired
+from backend.kernels.lora import AdapterRows
+from backend.kernels.lora.looped import LoopWeights
 
 NUM_SLOTS, FEATURES = 4, 21
 Factors = tuple[Tensor, Tensor]
@@ -34,7 +36,7 @@ def filled(columns: Sequence[int], rank: int, dtype: torch.dtype) -> tuple[LoopW
 def run(weights: LoopWeights, x: Tensor, y: Tensor, slots: Sequence[int]) -> Tensor:
     found = y.clone()
     x = x.contiguous()
-    add_rows(found.data_ptr(), x.data_ptr(), weights.down, weights.up, np.array(slots), weights.ends)
+    weights.add_rows(found, x, AdapterRows(np.array(slots), torch.device("cpu")))
     return found
 
 
@@ -63,6 +65,10 @@ def test_equals_dense_matrices_to_the_same_bits_in_any_company(
     x, y = torch.randn(len(slots), FEATURES), torch.randn(len(slots), sum(columns))
     found = run(weights, x, y, slots)
     torch.testing.assert_close(found, expected(factors, columns, x, y, slots), rtol=1e-4, atol=1e-4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paired, "_ONE_THREAD", 0)
+        patch.setattr(torch, "get_num_threads", lambda: 3)
+        assert torch.equal(run(weights, x, y, slots), found)
     for row, slot in enumerate(slots):
         assert torch.equal(run(weights, x[row:][:1], y[row:][:1], [slot])[0], found[row])
 
