@@ -26,11 +26,16 @@ def rotate(
     assert x.dim() == 3 and cos.shape[0] == signed_sin.shape[0] == x.shape[0]
     num_heads, size = x.shape[1:]
     is_dense = x.stride(1) == size and x.stride(2) == 1
-    if x.is_cuda or x.dtype is not torch.float32 or not is_dense or size % 2:
+    if not is_dense or size % 2 or not (x.is_cuda or x.dtype is torch.float32):
         reference.rotate(x, cos, signed_sin, weight, eps)
         return
     assert cos.is_contiguous() and signed_sin.is_contiguous()
     assert weight is None or (weight.shape == x.shape[1:] and weight.is_contiguous())
+    if x.is_cuda:
+        from backend.kernels.rotary.kernel import rotate as on_gpu
+
+        on_gpu(x, cos, signed_sin, weight, eps)
+        return
     places = x.data_ptr(), cos.data_ptr(), signed_sin.data_ptr(), 0 if weight is None else weight.data_ptr()
     shape = len(x), x.stride(0), num_heads, size
     loop.rotate((0, *places, *shape, float_bits(eps)), num_threads(x.numel()))

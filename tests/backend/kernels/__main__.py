@@ -1,0 +1,60 @@
+"""Writes backend/kernels/README.md: python -m tests.backend.kernels."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from tests.backend.kernels.cases import ops
+from tests.backend.kernels.test_launch import run
+
+PAGE = Path(__file__).resolve().parents[3] / "backend" / "kernels" / "README.md"
+HEAD = """# Kernels
+
+Operations of a decoder, one folder each: `__init__.py` has the formula, the shapes and the only branch on the
+device, `reference.py` is torch, `kernel.py` Triton and `loop.py` Numba. `blocks.json` says how a kernel is
+launched: the first row that fits the shape, dtype and architecture.
+
+`python -m tests.backend.kernels` writes this page, without a GPU. Errors are the largest share of a result's
+norm, in Triton's interpreter against float64. Registers, shared memory and tensor cores are those of machine
+code compiled for sm_90 in bfloat16; a stack or spills on sm_80, 90 or 100 fail the tests. `pytest -m gpu`
+computes the same values on a GPU.
+
+| kernel | launch | bound | error fp32, fp16, bf16 | registers | shared bytes | tensor cores | measured |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Compile, compute and write."""
+    rows = [row for op in ops() for row in rows_of(op)]
+    PAGE.write_text(HEAD + "\n".join(rows) + "\n", "utf-8")
+
+
+def rows_of(op: str) -> list[str]:
+    """The rows of the table for one folder."""
+    text = re.sub(r"\s+", " ", importlib.import_module(f"backend.kernels.{op}").__doc__ or "")
+    bound = re.search(r"Bound: (\w+)", text)
+    assert bound is not None, f"{op} does not say what bounds it"
+    errors: dict[str, float] = defaultdict(float)
+    for line in run("interpreted", op, TRITON_INTERPRET="1").splitlines():
+        *_, dtype, error = line.split()
+        errors[dtype] = max(errors[dtype], float(error))
+    worst = ", ".join(f"{errors[f'torch.{dtype}']:.0e}" for dtype in ("float32", "float16", "bfloat16"))
+    rows = []
+    for code in map(json.loads, run("ahead", op).splitlines()):
+        case, _, dtype = code["case"].rpartition(" ")
+        if code["arch"] == 90 and dtype == "bfloat16":
+            cells = [
+                f"`{op}.{code['kernel'].lstrip('_')}`", case, bound[1], worst, code["registers"],
+                f"{code['shared_bytes']:,}", ", ".join(code["tensor_cores"]) or "-", "not yet",
+            ]  # fmt: skip
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
