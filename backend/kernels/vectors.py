@@ -110,15 +110,13 @@ def emitted(
 ) -> Callable[[Callable[..., ir.Value | None]], Callable[..., Any]]:
     """Let compiled functions call a function (emitter, *arguments) that emits instructions.
 
-    A tuple among the arguments comes as a list of values; what is returned is a value of type `result`.
+    A tuple among the arguments comes as a list of values, an array as the pointer to its first element. What
+    is returned is a value of type `result`.
     """
 
     def decorate(function: Callable[..., ir.Value | None]) -> Callable[..., Any]:
         def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:  # noqa: ANN401
-            opened = [
-                cgutils.unpack_tuple(builder, value) if isinstance(kind, types.BaseTuple) else value
-                for kind, value in zip(signature.args, values, strict=True)
-            ]
+            opened = [_opened(context, builder, *each) for each in zip(signature.args, values, strict=True)]
             emitter = Emitter(builder.block)
             found = function(emitter, *opened)
             builder.position_at_end(emitter.block)
@@ -131,3 +129,9 @@ def emitted(
         return intrinsic(typed)
 
     return decorate
+
+
+def _opened(context: Any, builder: ir.IRBuilder, kind: types.Type, value: ir.Value) -> Any:  # noqa: ANN401
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    return cgutils.unpack_tuple(builder, value) if isinstance(kind, types.BaseTuple) else value
