@@ -2,7 +2,7 @@
 
 plan_attention plans once per step; paged_attention applies the plan in every layer. Pages are read in place,
 by a loop on a CPU (loop.py) and by a kernel on a GPU, unless they are in 8 bits (kernel.py). A token's result
-is the same bits in any company, and on a CPU in any chunk of its prompt. All else is torch: gather, then
+is on a CPU the same bits in any company and in any chunk of its prompt. All else is torch: gather, then
 scaled_dot_product_attention (reference.py, the test's oracle).
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
 In 8 bits kv has a wider last axis, see quantised_kv.py.

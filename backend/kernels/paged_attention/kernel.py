@@ -2,8 +2,8 @@
 
 A program takes BLOCK_ROWS rows of one sequence, which are query tokens times the query heads that share a
 key head, and one split of its keys (split KV, as Flash-Decoding). How many splits a sequence has depends on
-its own length alone, so that its results depend on no other one. Softmax as Milakov and Gimelshein (2018), in
-powers of two; sums in float32.
+its own length alone; the longest query of a step decides how many keys are added at once. Softmax as Milakov
+and Gimelshein (2018), in powers of two; sums in float32.
 """
 
 from __future__ import annotations

@@ -67,7 +67,10 @@ class MachineCode:
         assert self.stack_bytes == self.spills == 0, self
         assert self.shared_bytes <= MOST_SHARED_BYTES[self.arch], self
         assert self.wide_loads or self.kernel in case.narrow, self
-        assert bool(self.tensor_cores) == (self.kernel in case.tensor_cores), self
+        multiplies = self.kernel in case.tensor_cores and not self.case.endswith(
+            "float32"
+        )  # in full precision
+        assert bool(self.tensor_cores) == multiplies, self
         if case.is_large and self.arch >= 90:  # a warp group's instructions
             assert any(name.startswith(("HGMMA", "UTC")) for name in self.tensor_cores), self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from backend.kernels.paged_attention import WindowPlan, kernel, plan_attention
 from backend.types import tree_depths
-from tests.backend.kernels.cases import Cases, Launch, Value
+from tests.backend.kernels.cases import DTYPES, Cases, Launch, Value
 
 Lengths = list[tuple[int, int]]  # (query tokens, context tokens) of each sequence
 
@@ -80,6 +81,24 @@ def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
     return result.cpu(), torch.cat(expected)
 
 
+def sums(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The log2 of each row's sum of powers, in q's dtype for the check."""
+    num_heads, num_kv_heads, head_dim = batch.heads
+    (count, context), pages = batch.lengths[0], -(-batch.lengths[0][1] // 16)
+    q, kv = torch.randn(count, num_heads, head_dim), torch.randn(pages, 16, 2, num_kv_heads, head_dim)
+    q, kv = q.to(dtype).to(device), kv.to(dtype).to(device)
+    own = plan_attention([count], [context], torch.arange(pages).to(device)[None], [None], dtype).by_window[
+        None
+    ]
+    assert isinstance(own, WindowPlan)
+    found = torch.full((count, num_heads), float("nan"), device=device)
+    kernel.paged_attention(q, kv, own.step.on_device, None, found)
+    keys = kv.flatten(0, 1)[:context, 0].double().repeat_interleave(num_heads // num_kv_heads, 1)
+    scores = torch.einsum("qhd,khd->qhk", q.double(), keys) / head_dim**0.5
+    scores = scores.masked_fill(~seen(batch, 0)[:, None].to(device), float("-inf"))
+    return found.to(dtype), scores.logsumexp(-1) / math.log(2)
+
+
 def launched(queries: int, context: int, has_trees: bool, window: int | None, dtype: torch.dtype) -> Tensor:
     """Qwen3-8B's heads."""
     batch = Batch(
@@ -106,9 +125,13 @@ BATCHES = {
     "prefill and chunk": Batch([(33, 33), (17, 50), (1, 9)]),
 }
 CASES = Cases(
-    [Value(name, partial(value, batch)) for name, batch in BATCHES.items()],
     [
-        Launch("decode", partial(launched, 1, 4096, False, None), ["_attend"]),
+        *(Value(name, partial(value, batch)) for name, batch in BATCHES.items()),
+        Value("log of sums", partial(sums, Batch([(3, 70)], heads=(2, 1, 32)))),
+        Value("log of sums of splits", partial(sums, Batch([(2, 600)], heads=(2, 1, 32)))),
+    ],
+    [
+        Launch("decode", partial(launched, 1, 4096, False, None), ["_attend"], dtypes=DTYPES),
         Launch("decode in a window", partial(launched, 1, 4096, False, 1024), ["_attend"]),
         Launch("verify a tree", partial(launched, 8, 4096, True, None), ["_attend"]),
         Launch("prefill", partial(launched, 512, 512, False, None), ["_attend"], is_large=True),
