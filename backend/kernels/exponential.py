@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils
 
 from backend.kernels.compiled import as_float, inner
+from backend.kernels.vectors import FLOATS, INTS, Emitter, constant
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _SERIES = tuple(map(np.float32, (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 0.5)))
@@ -31,28 +31,24 @@ def exponential(x: np.float32) -> np.float32:
     return scaled
 
 
-def emit_exponential(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """The instructions of the same for a vector, in this very order; NaN stays NaN."""
+def emit_exponential(emit: Emitter, x: ir.Value) -> ir.Value:
+    """The instructions of the same for a vector of 16, in this very order; NaN stays NaN."""
 
-    def constant(value: float) -> ir.Constant:
-        return ir.Constant(x.type, [float(np.float32(value))] * x.type.count)
+    def floats(value: float) -> ir.Constant:
+        return constant(FLOATS, float(np.float32(value)))
 
-    bits = ir.VectorType(ir.IntType(32), x.type.count)
-    kind = ir.FunctionType(x.type, [x.type] * 3)
-    name = f"llvm.fma.v{x.type.count}f32"
-    multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
-    least, magic = constant(float(_LEAST)), constant(1.5 * 2**23)  # the sum's last bits are the rounded power
-    is_low = builder.fcmp_ordered("<", x, least)
-    x = builder.select(is_low, least, x)
-    rounded = builder.call(multiply_add, [x, constant(1.44269504), magic])
-    power = builder.fsub(rounded, magic)
-    rest = builder.call(multiply_add, [power, constant(-0.693359375), x])
-    rest = builder.call(multiply_add, [power, constant(2.12194440e-4), rest])
-    series = constant(float(_SERIES[0]))
+    least, magic = floats(float(_LEAST)), floats(1.5 * 2**23)  # the sum's last bits are the rounded power
+    is_low = emit.fcmp_ordered("<", x, least)
+    x = emit.select(is_low, least, x)
+    rounded = emit.multiply_add(x, floats(1.44269504), magic)
+    power = emit.fsub(rounded, magic)
+    rest = emit.multiply_add(power, floats(-0.693359375), x)
+    rest = emit.multiply_add(power, floats(2.12194440e-4), rest)
+    series = floats(float(_SERIES[0]))
     for coefficient in _SERIES[1:]:
-        series = builder.call(multiply_add, [series, rest, constant(float(coefficient))])
-    series = builder.call(multiply_add, [builder.fmul(series, rest), rest, builder.fadd(rest, constant(1))])
-    shifted = builder.shl(builder.bitcast(rounded, bits), ir.Constant(bits, [23] * x.type.count))
-    scale = builder.add(shifted, ir.Constant(bits, [127 << 23] * x.type.count))
-    result = builder.fmul(series, builder.bitcast(scale, x.type))
-    return builder.select(is_low, constant(0), result)
+        series = emit.multiply_add(series, rest, floats(float(coefficient)))
+    series = emit.multiply_add(emit.fmul(series, rest), rest, emit.fadd(rest, floats(1)))
+    shifted = emit.shl(emit.bitcast(rounded, INTS), constant(INTS, 23))
+    scale = emit.add(shifted, constant(INTS, 127 << 23))
+    result = emit.fmul(series, emit.bitcast(scale, FLOATS))
+    return emit.select(is_low, floats(0), result)

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from llvmlite import ir
-from numba import types
 
-from backend.kernels.compiled import compiled, intrinsic
+from backend.kernels.compiled import compiled
 from backend.kernels.exponential import emit_exponential, exponential
+from backend.kernels.vectors import Emitter, emitted
 
 
 @pytest.mark.parametrize("value", [-59.9, -10.3, -1.0, -1e-4, 0.0, 0.3, 1.0, 20.5, 60.0])
@@ -28,17 +26,10 @@ def test_is_bounded_above() -> None:
     assert exponential(np.float32(200)) == exponential(np.float32(60))
 
 
-@intrinsic
-def exponentials(typing: object, values: types.Type, found: types.Type) -> tuple[object, Callable[..., Any]]:
+@emitted()
+def exponentials(emit: Emitter, values: ir.Value, found: ir.Value) -> None:
     """Store those of 16 floats at the address `values` at `found`."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: object, arguments: list[Any]) -> Any:  # noqa: ANN401
-        vector = ir.VectorType(ir.FloatType(), 16).as_pointer()
-        source, target = (builder.inttoptr(address, vector) for address in arguments)
-        builder.store(emit_exponential(builder, builder.load(source, align=4)), target, align=4)
-        return context.get_dummy_value()
-
-    return types.void(values, found), generate
+    emit.write(emit_exponential(emit, emit.read(values)), found)
 
 
 def test_of_a_vector() -> None:
