@@ -1,12 +1,14 @@
-"""Plan → StepInput: one pass over the chunks for their tokens, NumPy for the rest, one tensor per array."""
+"""Plan → StepInput: one pass over the chunks for their tokens, NumPy for the rest, one upload."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from backend.engine.state import StateTable
 from backend.kernels.lora import AdapterRows
@@ -68,13 +70,15 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     trees = {b: chunk.parents for b, chunk in enumerate(chunks) if chunk.parents} if plan.num_drafts else {}
     for b, parents in trees.items():
         positions[offsets[b] + 1 : ends[b]] = starts[b] + np.array(tree_depths(parents))
+    pages = table.pages(rows, -(-max(context_lens) // PAGE_TOKENS))
+    uploaded = upload([np.array(token_ids, dtype=np.int64), positions, slots, pages], device)
     step_input = StepInput(
-        token_ids=torch.tensor(token_ids, dtype=torch.int64).to(device),
-        positions=torch.from_numpy(positions).to(device),
-        slots=torch.from_numpy(slots).to(device),
+        token_ids=uploaded[0],
+        positions=uploaded[1],
+        slots=uploaded[2],
         query_lens=query_lens,
         context_lens=context_lens,
-        page_table=torch.from_numpy(table.pages(rows, -(-max(context_lens) // PAGE_TOKENS))).to(device),
+        page_table=uploaded[3],
         adapters=_adapter_rows(table.adapter_slots(rows), lengths, device),
         trees=trees or None,
     )
@@ -87,6 +91,27 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         last = ends[keep] - 1
         step = PreparedStep(step_input, sampled, rows[keep], last, next_positions[keep], offsets)
     return _with_drafts(step) if plan.num_drafts else step
+
+
+def upload(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
+    """The int64 arrays on `device`, each in its shape: copied there in one block, on a CPU not copied."""
+    if device.type == "cpu":
+        return [torch.from_numpy(array) for array in arrays]
+    block = pack(arrays)
+    if device.type == "cuda":  # pinned: the host does not wait for the copy
+        block = block.pin_memory()
+    return unpack(block.to(device, non_blocking=True), arrays)
+
+
+def pack(arrays: Sequence[Ints]) -> Tensor:
+    """All elements of the arrays, one array after the other."""
+    return torch.from_numpy(np.concatenate([array.ravel() for array in arrays]))
+
+
+def unpack(block: Tensor, arrays: Sequence[Ints]) -> list[Tensor]:
+    """Views of a packed block in the shapes of `arrays`."""
+    parts = torch.split(block, [array.size for array in arrays])
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
 def _adapter_rows(slots: Ints | None, lengths: Ints, device: torch.device) -> AdapterRows | None:
