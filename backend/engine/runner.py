@@ -19,7 +19,7 @@ from backend.kernels.lora import rows_of_one
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel
-from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, feasible_bans
+from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, ban_where_feasible
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
 from backend.sampling.sampler import Sampler
 from backend.speculative.backoff import FailureGuard
@@ -131,9 +131,10 @@ class ModelRunner:
         if table.has_grammars:
             started_s = time.perf_counter()
             apply_grammars(logits, masked_draws(step.sampled))
-            bans = feasible_bans(logits, bans)
+            ban_where_feasible(logits, bans)
             mask_s = time.perf_counter() - started_s
-        ban_tokens(logits, bans)
+        else:
+            ban_tokens(logits, bans)
         return mask_s
 
     def _verify(

@@ -113,15 +113,19 @@ def ban_tokens(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
         logits.index_put_(_entries(logits, banned), minus_infinity)
 
 
-def feasible_bans(logits: Tensor, banned: list[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
-    """Return the bans that leave at least one finite logit in their row of `logits` [R, V]."""
-    feasible: list[tuple[int, Ints]] = []
-    for row, ids in banned:
-        is_allowed = logits[row] > float("-inf")
-        is_allowed[torch.from_numpy(ids).to(logits.device)] = False
-        if is_allowed.any():
-            feasible.append((row, ids))
-    return feasible
+def ban_where_feasible(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
+    """Ban as `ban_tokens` does, but not in rows [V] that it would leave without a finite logit.
+
+    The rows in `banned` are distinct. The device decides: the host does not wait for it.
+    """
+    if not banned:
+        return
+    rows = torch.tensor([row for row, _ in banned], device=logits.device)
+    unbanned = logits[rows]
+    left = unbanned.clone()
+    ban_tokens(left, [(i, ids) for i, (_, ids) in enumerate(banned)])
+    is_feasible = (left > float("-inf")).any(dim=1, keepdim=True)
+    logits[rows] = torch.where(is_feasible, left, unbanned)
 
 
 def _apply_penalties(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:

@@ -18,19 +18,21 @@ def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[i
     chosen = torch.tensor(token_ids, dtype=torch.int64, device=logits.device)[:, None]
     normaliser = logits.logsumexp(dim=-1, keepdim=True)
     own = logits.gather(1, chosen)
-    ranks = (logits > own).sum(dim=-1).add_(1).tolist()
-    own_logprobs = (own - normaliser)[:, 0].tolist()
+    ranks = (logits > own).sum(dim=-1, keepdim=True).add_(1)
     # top-k over logits, normalised afterwards: no [R, V] tensor of log-probabilities is materialised.
     best, best_ids = logits.topk(min(max(num_top), logits.shape[1]), dim=-1)
-    best_logprobs, ids = (best - normaliser).tolist(), best_ids.tolist()
+    # One download: float64 holds float32 and all of these integers exactly.
+    parts = (own - normaliser, ranks, best - normaliser, best_ids)
+    records = torch.cat([part.double() for part in parts], dim=1).tolist()
+    width = best.shape[1]
     return [
         TokenLogprobs(
             token_id=token_ids[row],
-            logprob=own_logprobs[row],
-            top=list(zip(ids[row][:count], best_logprobs[row][:count], strict=True)),
-            rank=ranks[row],
+            logprob=logprob,
+            top=list(zip(map(int, top[width:]), top[: min(count, width)], strict=False)),
+            rank=int(rank),
         )
-        for row, count in enumerate(num_top)
+        for row, (count, (logprob, rank, *top)) in enumerate(zip(num_top, records, strict=True))
     ]
 
 

@@ -55,15 +55,14 @@ class Sampler:
         """
         is_random = batch.temperature > 0
         if is_random.all():
-            token_ids, is_sound = self._draw(logits, batch, np.arange(len(is_random)))
-            return token_ids.tolist(), is_sound.tolist()
+            return _download(*self._draw(logits, batch, np.arange(len(is_random))))
         best, token_ids = _argmax(logits)
         is_sound = torch.isfinite(best)
         if is_random.any():
             rows = np.flatnonzero(is_random)
             index = torch.from_numpy(rows).to(self._device)
             token_ids[index], is_sound[index] = self._draw(logits[index], batch, rows)
-        return token_ids.tolist(), is_sound.tolist()
+        return _download(token_ids, is_sound)
 
     def _draw(self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Return token ids and soundness for `logits` [R', V], which belong to `rows` [R'] of the batch."""
@@ -159,6 +158,14 @@ class _Filters:
         is_k_exact = (self.top_k <= num_values) & (~has_p | (at_k > values[:, -1:]))
         is_p_exact = ~has_p | (mass[:, -1:] >= wanted)
         return threshold, torch.where(is_limited, is_k_exact, is_p_exact)[:, 0]
+
+
+def _download(token_ids: Tensor, is_sound: Tensor) -> tuple[list[int], list[bool]]:
+    """Both [R] as lists, in one copy where a copy waits for the device."""
+    if not token_ids.is_cuda:
+        return token_ids.tolist(), is_sound.tolist()
+    ids, flags = torch.stack((token_ids, is_sound.to(token_ids.dtype))).tolist()
+    return ids, [flag == 1 for flag in flags]
 
 
 def _argmax(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from backend.sampling.logits import RowEdits, TokenCounts, apply_edits, ban_tokens, feasible_bans
+from backend.sampling.logits import RowEdits, TokenCounts, apply_edits, ban_tokens, ban_where_feasible
+from tests.backend.kernels.waits import Waits
 
 VOCAB = 30
 tokens = st.lists(st.integers(0, VOCAB - 1), max_size=200)
@@ -69,7 +70,12 @@ def test_banned_tokens_cannot_win() -> None:
 
 
 def test_a_ban_of_every_allowed_token_is_dropped() -> None:
-    logits = torch.full((2, VOCAB), float("-inf"))
-    logits[0, [3, 9]] = logits[1, 3] = 1.0
-    bans = [(0, np.array([3, 4])), (1, np.array([3, 4])), (0, np.array([3, 9]))]
-    assert feasible_bans(logits, bans) == bans[:1]
+    logits = torch.full((4, VOCAB), float("-inf"))
+    logits[0, [3, 9]] = logits[1, 3] = logits[3, 3] = 1.0
+    logits[2, [3, 9]] = 1.0
+    want = logits.clone()
+    want[0, 3] = float("-inf")  # rows 1 and 2 would keep nothing, row 3 is not in the list
+    with Waits() as waits:
+        ban_where_feasible(logits, [(0, np.array([3, 4])), (2, np.array([3, 9])), (1, np.array([3, 4]))])
+    assert torch.equal(logits, want)
+    assert not waits.reads

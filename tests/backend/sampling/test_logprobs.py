@@ -5,12 +5,15 @@ import torch
 
 from backend.sampling import logprobs
 from backend.sampling.logprobs import prompt_logprobs, token_logprobs
+from tests.backend.kernels.waits import Waits
 
 
 def test_equal_to_log_softmax_for_each_row() -> None:
     logits = torch.randn(3, 50)
     want = logits.log_softmax(-1)
-    records = token_logprobs(logits, [4, 5, 6], [0, 2, 5])
+    with Waits() as waits:
+        records = token_logprobs(logits, [4, 5, 6], [0, 2, 5])
+    assert waits.reads == {"tolist": 1}
     for row, (record, count) in enumerate(zip(records, [0, 2, 5], strict=True)):
         token = 4 + row
         assert record.token_id == token
@@ -20,6 +23,12 @@ def test_equal_to_log_softmax_for_each_row() -> None:
         assert [p for _, p in record.top] == pytest.approx(
             want[row].topk(5).values[:count].tolist(), abs=1e-5
         )
+
+
+def test_more_top_tokens_than_the_vocabulary_has() -> None:
+    (record, none) = token_logprobs(torch.tensor([[0.0, 2.0, 1.0]] * 2), [2, 0], [5, 0])
+    assert [token for token, _ in record.top] == [1, 2, 0] and record.rank == 2
+    assert none.top == [] and none.rank == 3
 
 
 def test_prompt_chunks_are_bounded_and_join_up(monkeypatch: pytest.MonkeyPatch) -> None:
