@@ -40,6 +40,7 @@ def _gptq(section: ConfigReader) -> QuantizationConfig:
         changes = _section(section, "dynamic", override or {}).raw  # of modules whose names match a pattern
         formats[_integers(ConfigReader(section.path, {**section.raw, **changes}), 4, 8)] = None
     is_reordered = bool(section.raw.get("desc_act")) and not section.raw.get("static_groups")
+    is_reordered &= any(each.block[1] for each in formats)  # a row with one scale has no order
     return QuantizationConfig("gptq" if version == "gptq" else "gptq_v2", tuple(formats), is_reordered)
 
 

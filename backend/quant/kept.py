@@ -93,11 +93,13 @@ class KeptWeights:
 
     def _remove_oldest(self, folder: Path) -> None:
         """Remove files beyond MOST_KEPT; who is reading one keeps it."""
-        used = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
-        for path in used[:-MOST_KEPT]:
-            for own in (path, path.with_suffix(".lock")):
-                with suppress(OSError):
-                    own.unlink()
+        used: list[tuple[int, Path]] = []
+        for path in folder.glob("*.safetensors"):
+            with suppress(OSError):  # another engine removed it
+                used.append((path.stat().st_mtime_ns, path))
+        for _, path in sorted(used)[:-MOST_KEPT]:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
