@@ -11,6 +11,7 @@ from torch import Tensor, dtype, float16, float32
 from torch import bfloat16 as _bfloat16
 
 DTYPES = (float32, float16, _bfloat16)
+COMPILED = (float32, _bfloat16)  # as machine code; float16's is that of bfloat16
 TOLERANCES = {float32: 1e-5, float16: 4e-3, _bfloat16: 3e-2}
 """The errors of a result against float64, as shares of its norm."""
 

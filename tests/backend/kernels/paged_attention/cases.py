@@ -11,7 +11,7 @@ from torch import Tensor
 
 from backend.kernels.paged_attention import WindowPlan, kernel, plan_attention
 from backend.types import tree_depths
-from tests.backend.kernels.cases import DTYPES, Cases, Launch, Value
+from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 Lengths = list[tuple[int, int]]  # (query tokens, context tokens) of each sequence
 
@@ -131,7 +131,7 @@ CASES = Cases(
         Value("log of sums of splits", partial(sums, Batch([(2, 600)], heads=(2, 1, 32)))),
     ],
     [
-        Launch("decode", partial(launched, 1, 4096, False, None), ["_attend"], dtypes=DTYPES),
+        Launch("decode", partial(launched, 1, 4096, False, None), ["_attend"], dtypes=COMPILED),
         Launch("decode in a window", partial(launched, 1, 4096, False, 1024), ["_attend"]),
         Launch("verify a tree", partial(launched, 8, 4096, True, None), ["_attend"]),
         Launch("prefill", partial(launched, 512, 512, False, None), ["_attend"], is_large=True),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.rms_norm.kernel import rms_norm
-from tests.backend.kernels.cases import DTYPES, Cases, Launch, Value
+from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
 def value(shape: tuple[int, ...], scale: float, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -30,5 +30,5 @@ CASES = Cases(
         for shape in SHAPES
         for scale in (1.0, 1e-3)
     ],
-    [Launch(f"{size} columns", partial(launched, size), dtypes=DTYPES) for size in (1024, 8192)],
+    [Launch(f"{size} columns", partial(launched, size), dtypes=COMPILED) for size in (1024, 8192)],
 )

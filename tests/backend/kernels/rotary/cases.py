@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backend.kernels.rotary import reference
 from backend.kernels.rotary.kernel import rotate
-from tests.backend.kernels.cases import DTYPES, Cases, Launch, Value
+from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
 def value(
@@ -46,5 +46,5 @@ CASES = Cases(
         for shape in SHAPES
         for has_weight in (False, True)
     ],
-    [Launch(f"norm {norm}", partial(launched, norm), dtypes=DTYPES) for norm in (False, True)],
+    [Launch(f"norm {norm}", partial(launched, norm), dtypes=COMPILED) for norm in (False, True)],
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.swiglu.kernel import swiglu
-from tests.backend.kernels.cases import DTYPES, Cases, Launch, Value
+from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
 def value(rows: int, size: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -19,5 +19,5 @@ def value(rows: int, size: int, dtype: torch.dtype, device: str) -> tuple[Tensor
 
 CASES = Cases(
     [Value(f"{rows} x {size}", partial(value, rows, size)) for rows, size in [(1, 1), (3, 70), (2, 3000)]],
-    [Launch("rows", lambda dtype: swiglu(torch.zeros(4, 6144, dtype=dtype)), dtypes=DTYPES)],
+    [Launch("rows", lambda dtype: swiglu(torch.zeros(4, 6144, dtype=dtype)), dtypes=COMPILED)],
 )
