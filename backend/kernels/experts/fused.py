@@ -1,4 +1,4 @@
-"""A second copy of all experts of a small layer, laid out for the loop of loop.py."""
+"""A second copy of all experts of a small layer, laid out for loop.py."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def check(operation: Operation, width: int) -> None:
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_products(layout: WeightLayout, columns: int, k: int, *, with_bias: bool) -> None:
     if not {"packed", "half"} <= available_layouts():
-        pytest.skip("the layout plain, which stands in here, makes no such promise")
+        pytest.skip("the fallback is the plain layout, whose sums have no fixed order")
     weight = torch.randn(columns, k).bfloat16().float()
     check(pack(weight, torch.randn(columns) if with_bias else None, layout), k)
 
@@ -80,7 +80,7 @@ def test_rotation(head_dim: int) -> None:
 @pytest.mark.parametrize("top_k", [2, 8])
 def test_a_choice_of_experts(layout: WeightLayout, top_k: int) -> None:
     if not {"packed", "half"} <= available_layouts():
-        pytest.skip("the layout plain, which stands in here, makes no such promise")
+        pytest.skip("the fallback is the plain layout, whose sums have no fixed order")
     router = pack(torch.randn(EXPERTS, WIDTH), None, "packed")
     gate_up = [Linear([torch.randn(2 * 96, WIDTH).bfloat16().float()], None, layout) for _ in range(EXPERTS)]
     down = [Linear([torch.randn(WIDTH, 96).bfloat16().float()], None, layout) for _ in range(EXPERTS)]

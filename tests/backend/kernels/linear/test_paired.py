@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,15 +16,6 @@ from backend.kernels.linear.paired import LoopWeight
 pytestmark = pytest.mark.skipif(not paired.is_available(), reason="this processor does not multiply bfloat16")
 
 SHAPES = [(1, 1), (64, 2), (65, 63), (130, 96), (300, 257)]
-
-
-@pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 
-from backend.kernels.linear import amx, pack, paired
+from backend.kernels.linear import amx, pack
 from backend.kernels.linear.amx import TileWeight
 from backend.kernels.linear.int8 import Int8Weight
 
@@ -16,15 +14,6 @@ pytestmark = pytest.mark.skipif(not amx.is_available(), reason="this processor h
 
 SHAPES = [(1, 1), (32, 32), (65, 63), (130, 96), (300, 257)]
 COUNTS = [0, 1, 2, 15, 16, 17, 31, 32, 33, 40]
-
-
-@pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def random(*shape: int) -> Tensor:

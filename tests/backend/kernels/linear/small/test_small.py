@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backend.kernels.linear import WeightLayout, available_layouts, pack, paired
+from backend.kernels.linear import WeightLayout, available_layouts, pack
 from backend.kernels.linear.packed import OnednnWeight
 from backend.kernels.linear.small import SmallWeight, TiledWeight
 
 SHAPES = [(1, 1), (8, 192), (33, 100), (64, 65), (300, 130), (64, 2560)]
-
-
-@pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(paired, "_ONE_THREAD", 0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
