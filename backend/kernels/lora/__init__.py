@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.kernels.device import uses_triton
 from backend.kernels.lora import reference
 from backend.kernels.lora.rows import AdapterRows, rows_of_one
 from backend.kernels.lora.weights import Factors, SlotWeights
@@ -32,7 +33,7 @@ def warm_up(dtype: torch.dtype, device: torch.device) -> None:
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
     """Add each row's adapter to `y` [T, N]; rows without one are not touched."""
     assert x.shape[0] == y.shape[0] == len(rows.slots)
-    if x.is_cuda:
+    if uses_triton(x):
         # Imported here: only CUDA builds of torch bring Triton.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
 

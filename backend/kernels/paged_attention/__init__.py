@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from backend.kernels.device import uses_triton
 from backend.kernels.paged_attention import in_place, reference
 from backend.kernels.paged_attention.plan import AttentionPlan, Group, WindowPlan, plan_attention
 from backend.kernels.quantised_kv import stored_width
@@ -25,7 +26,7 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Te
     assert q.dim() == 3 and kv.dim() == 5 and kv.shape[-1] == stored_width(q.shape[-1], kv.dtype)
     if isinstance(plan, list):
         return reference.paged_attention(q, kv, plan)
-    if q.is_cuda and kv.dtype is q.dtype:
+    if uses_triton(q) and kv.dtype is q.dtype:
         from backend.kernels.paged_attention.kernel import paged_attention as on_gpu
 
         return on_gpu(q, kv, plan.step.on_device, plan.window)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.compiled import float_bits, num_threads
+from backend.kernels.device import uses_triton
 from backend.kernels.rms_norm import loop, reference
 
 __all__ = ["rms_norm"]
@@ -19,7 +20,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last dimension of `x`; a new tensor."""
     if weight.dim() > 1 or not x.is_contiguous():
         return reference.rms_norm(x, weight, eps)
-    if x.is_cuda:
+    if uses_triton(x):
         from backend.kernels.rms_norm.kernel import rms_norm as on_gpu
 
         return on_gpu(x, weight, eps)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.compiled import float_bits, num_threads
+from backend.kernels.device import uses_triton
 from backend.kernels.rotary import loop, reference
 
 __all__ = ["rotate"]
@@ -26,12 +27,12 @@ def rotate(
     assert x.dim() == 3 and cos.shape[0] == signed_sin.shape[0] == x.shape[0]
     num_heads, size = x.shape[1:]
     is_dense = x.stride(1) == size and x.stride(2) == 1
-    if not is_dense or size % 2 or not (x.is_cuda or x.dtype is torch.float32):
+    if not is_dense or size % 2 or not (uses_triton(x) or x.dtype is torch.float32):
         reference.rotate(x, cos, signed_sin, weight, eps)
         return
     assert cos.is_contiguous() and signed_sin.is_contiguous()
     assert weight is None or (weight.shape == x.shape[1:] and weight.is_contiguous())
-    if x.is_cuda:
+    if uses_triton(x):
         from backend.kernels.rotary.kernel import rotate as on_gpu
 
         on_gpu(x, cos, signed_sin, weight, eps)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.compiled import num_threads
+from backend.kernels.device import uses_triton
 from backend.kernels.swiglu import loop, reference
 
 __all__ = ["swiglu"]
@@ -16,7 +17,7 @@ __all__ = ["swiglu"]
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """Gate the right half by the left half; a new tensor."""
-    if gate_up.is_cuda and gate_up.is_contiguous():
+    if uses_triton(gate_up) and gate_up.is_contiguous():
         from backend.kernels.swiglu.kernel import swiglu as on_gpu
 
         return on_gpu(gate_up)

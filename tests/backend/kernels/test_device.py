@@ -1,0 +1,33 @@
+"""The GPU's path through a whole model, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from backend.kernels.device import uses_triton
+from tests.backend.kernels.whole import tokens
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+
+NAMES = ("llama-biases", "mistral-window", "qwen3")
+
+
+def test_a_cpu_takes_its_own_path() -> None:
+    assert not uses_triton(torch.zeros(1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interpreted_kernels_choose_the_tokens_of_the_cpu(name: str, tmp_path: Path) -> None:
+    variant = next(each for each in VARIANTS if each.name == name)
+    write_checkpoint(variant, tmp_path)
+    command = [sys.executable, "-m", "tests.backend.kernels.whole", str(tmp_path)]
+    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == tokens(str(tmp_path))
