@@ -14,10 +14,18 @@ from torch import Tensor
 
 from backend.kernels.device import uses_triton
 from backend.kernels.lora import reference
-from backend.kernels.lora.rows import AdapterRows, rows_of_one
+from backend.kernels.lora.rows import AdapterRows, DeviceSlots, rows_of_one
 from backend.kernels.lora.weights import Factors, SlotWeights
 
-__all__ = ["AdapterRows", "Factors", "SlotWeights", "add_adapters", "rows_of_one", "warm_up"]
+__all__ = [
+    "AdapterRows",
+    "DeviceSlots",
+    "Factors",
+    "SlotWeights",
+    "add_adapters",
+    "rows_of_one",
+    "warm_up",
+]
 
 
 def warm_up(dtype: torch.dtype, device: torch.device) -> None:
@@ -34,10 +42,10 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) 
     """Add each row's adapter to `y` [T, N]; rows without one are not touched."""
     assert x.shape[0] == y.shape[0] == len(rows.slots)
     if uses_triton(x):
-        # Imported here: only CUDA builds of torch bring Triton.
+        # Imported here: only machines with a GPU have Triton.
         from backend.kernels.lora.kernel import add_adapters as add_on_gpu
 
-        add_on_gpu(y, x, weights, rows)
+        add_on_gpu(y, x, weights, rows.on_device)
         return
     copy = weights.looped
     num_rows = len(rows.slots)

@@ -1,10 +1,11 @@
-"""LoRA in Triton: shrink (low = x · downᵀ) and expand (y += low · up) over rows sorted by slot.
+"""LoRA in Triton: shrink (low = x · downᵀ) and expand (y += low · up), each in one launch for all parts.
 
-As Punica's SGMV (arXiv:2310.18547). A program takes up to TILE_ROWS rows of one slot (`_shrink`, `_expand`).
-Where no two rows share a slot, as in decoding with one sequence per adapter, each row is a vector times its
-own matrices (`_shrink_row`, `_expand_row`), without the padding that tl.dot needs. Sums are float32. The four
-share one layout: T rows of the step, of which n have an adapter; S slots; R ranks of all stacked parts
-together, r of one part.
+A program takes a block of rows and the active slots g, g + G, …: it masks the rows that have another slot,
+and leaves out slots that no row of its block has. So rows need no sorting, and a device may compute slots.
+The features are cut into splits by their number alone, and a row's splits are added in their order, whether
+one program takes all of them or each takes one. Blocks depend on the layer alone. So a row's sums depend
+neither on the other rows nor on its place among them. They may differ between kinds of GPUs, and when the
+layer's room for ranks grows.
 """
 
 from __future__ import annotations
@@ -14,209 +15,169 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from backend.kernels.lora.rows import TILE_ROWS, AdapterRows
+from backend.kernels.launch import blocks
+from backend.kernels.lora.rows import DeviceSlots
 from backend.kernels.lora.weights import SlotWeights
 
-_BLOCK_K = 64
-_BLOCK_RANKS = 16
-_BLOCK_COLUMNS = 128
+_MOST_SPLITS, _SPLIT_FEATURES, _STEP_FEATURES = 8, 512, 64  # a split is a multiple of the last
+_MANY_ROWS = 512
+"""From here on rows alone fill a GPU: a program takes all splits, and `low` has one."""
+
+_OF_STEP = ("slots", "active", "num_rows", "num_active", "splits_each")  # no machine code for their values
+_LEAST_RANKS, _MOST_RANKS = 16, 64  # of a block
 
 
-def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: AdapterRows) -> None:
-    """y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), in place: one shrink, and one expand per stacked part."""
-    tiles = rows.tiles
-    assert weights.down.is_contiguous()
-    _, ranks, features = weights.down.shape
-    low = torch.empty(len(tiles.rows), ranks, dtype=torch.float32, device=x.device)
-    shrink, expand = (_shrink_row, _expand_row) if tiles.one_row_each else (_shrink, _expand)
-    pieces = len(tiles.cuts)
-    shrink[pieces, triton.cdiv(ranks, _BLOCK_RANKS)](
-        x,
-        weights.down,
-        low,
-        tiles.rows,
-        tiles.cuts,
-        x.stride(0),
-        ranks,
-        features,
-        BLOCK_ROWS=TILE_ROWS,
-        BLOCK_N=_BLOCK_RANKS,
-        BLOCK_K=_BLOCK_K,
+def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: DeviceSlots) -> None:
+    """y[t] += up[slot[t]]ᵀ (down[slot[t]] x[t]), in place, where a row's slot is an active one."""
+    (num_rows, features), (_, ranks, _) = x.shape, weights.down.shape
+    num_active = len(rows.active)
+    if not num_rows or not num_active:
+        return
+    assert x.stride(1) == y.stride(1) == 1 and weights.down.is_contiguous() and weights.up.is_contiguous()
+    shrink, expand = (blocks("lora", name, x.dtype).options() for name in ("shrink", "expand"))
+    num_splits = min(_MOST_SPLITS, triton.cdiv(features, _SPLIT_FEATURES))
+    splits_each = num_splits if num_rows >= _MANY_ROWS else 1
+    num_lows = num_splits // splits_each
+    low = torch.empty(num_lows, num_rows, ranks, dtype=torch.float32, device=x.device)
+    split_features = triton.cdiv(features, num_splits * _STEP_FEATURES) * _STEP_FEATURES
+    of_rows = rows.slots, rows.active, num_rows, num_active
+    block = _block_of_ranks(ranks)
+    _shrink[*_grid(num_rows, num_active, shrink["BLOCK_ROWS"]), num_lows * triton.cdiv(ranks, block)](
+        *(low, x, weights.down, *of_rows),
+        *(x.stride(0), ranks, features, split_features, splits_each),
+        BLOCK_RANKS=block,
+        **shrink,
     )
-    for part in weights.parts:
-        own_ranks, columns = part.up.shape[1:]
-        expand[pieces, triton.cdiv(columns, _BLOCK_COLUMNS)](
-            y,
-            part.up,
-            low,
-            tiles.rows,
-            tiles.cuts,
-            y.stride(0),
-            part.up.stride(1),
-            part.columns.start,
-            columns,
-            ranks,
-            part.ranks.start,
-            own_ranks,
-            BLOCK_ROWS=TILE_ROWS,
-            BLOCK_N=_BLOCK_COLUMNS,
-            BLOCK_K=_BLOCK_RANKS,
-        )
+    num_columns = weights.out_features
+    tiles = triton.cdiv(num_columns, expand["BLOCK_WIDTH"])
+    _expand[*_grid(num_rows, num_active, expand["BLOCK_ROWS"]), tiles](
+        *(y, low, weights.up, *of_rows),
+        *(y.stride(0), weights.rank, ranks, num_columns),
+        ENDS=tuple(part.columns.stop for part in weights.parts),
+        NUM_LOWS=num_lows,
+        BLOCK_RANKS=_block_of_ranks(weights.rank),
+        **expand,
+    )
 
 
-@triton.jit
+def _block_of_ranks(ranks: int) -> int:
+    return int(min(max(_LEAST_RANKS, triton.next_power_of_2(ranks)), _MOST_RANKS))
+
+
+def _grid(num_rows: int, num_active: int, block: int) -> tuple[int, int]:
+    """Blocks of rows, and programs for each: as many as a block has slots where rows are sorted by slot."""
+    num_blocks = triton.cdiv(num_rows, block)
+    return num_blocks, min(block, 1 + triton.cdiv(num_active - 1, num_blocks))
+
+
+@triton.jit(do_not_specialize=_OF_STEP, do_not_specialize_on_alignment=_OF_STEP)
 def _shrink(
+    low,
     x,
     down,
-    low,
-    rows,
-    cuts,
+    slots,
+    active,
+    num_rows,
+    num_active,
     x_stride,
     ranks,
     features,
+    split_features,
+    splits_each,
+    BLOCK_RANKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
 ):
-    """low[i] = down[slot] @ x[rows[i]] for the rows of one piece: [rows of the piece, BLOCK_N ranks].
+    """low[i, t] = down[slots[t]] x[t] over `splits_each` splits from i on: [BLOCK_ROWS, BLOCK_RANKS].
 
-    Grid (P pieces, R / BLOCK_N). x [T, K] any float, rows `x_stride` elements apart; down [S, R, K]
-    contiguous; low [n, R] float32, written; rows [n] int64, indices into x, sorted by slot; cuts [P, 3]
-    int64: slot, begin and end (at most BLOCK_ROWS apart) of each piece in `rows`; ranks: R; features: K.
-    BLOCK_K features at a time. Reads the slot's down once per piece.
+    Grid (blocks of rows, G, lows * blocks of ranks). low [lows, T, R] float32, written where slots[t] is
+    active; x [T, K], rows `x_stride` elements apart; down [S, R, K]; slots [T] and active [A] int32;
+    num_rows: T; num_active: A; ranks: R of all parts; features: K; a split has `split_features`, of which
+    BLOCK_WIDTH are multiplied at a time.
     """
-    piece = tl.program_id(0)
-    slot = tl.load(cuts + piece * 3)
-    places = tl.load(cuts + piece * 3 + 1) + tl.arange(0, BLOCK_ROWS)
-    is_row = places < tl.load(cuts + piece * 3 + 2)
-    row = tl.load(rows + places, mask=is_row, other=0)
-    rank = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    total = tl.zeros((BLOCK_ROWS, BLOCK_N), dtype=tl.float32)
-    for begin in range(0, features, BLOCK_K):
-        k = begin + tl.arange(0, BLOCK_K)
-        x_mask = is_row[:, None] & (k[None, :] < features)
-        xs = tl.load(x + row[:, None] * x_stride + k[None, :], mask=x_mask, other=0.0)
-        d_mask = (rank[None, :] < ranks) & (k[:, None] < features)
-        ds = tl.load(down + (slot * ranks + rank[None, :]) * features + k[:, None], mask=d_mask, other=0.0)
-        total += tl.dot(xs, ds, input_precision="ieee")
-    mask = is_row[:, None] & (rank[None, :] < ranks)
-    tl.store(low + places[:, None] * ranks + rank[None, :], total, mask=mask)
+    row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    own = tl.load(slots + row, mask=row < num_rows, other=-1)
+    rank_blocks = tl.cdiv(ranks, BLOCK_RANKS)
+    rank = (tl.program_id(2) % rank_blocks) * BLOCK_RANKS + tl.arange(0, BLOCK_RANKS)
+    place = tl.program_id(2) // rank_blocks
+    is_rank = rank < ranks
+    x_row = x + row.to(tl.int64)[:, None] * x_stride
+    for index in range(tl.program_id(1), num_active, tl.num_programs(1)):
+        slot = tl.load(active + index)
+        is_row = own == slot
+        if tl.max(is_row.to(tl.int32), 0) > 0:
+            down_rank = down + slot.to(tl.int64) * ranks * features + rank[None, :] * features
+            total = tl.zeros((BLOCK_ROWS, BLOCK_RANKS), tl.float32)
+            for split in range(place * splits_each, (place + 1) * splits_each):
+                sums = tl.zeros((BLOCK_ROWS, BLOCK_RANKS), tl.float32)
+                end = tl.minimum((split + 1) * split_features, features)
+                for begin in range(split * split_features, end, BLOCK_WIDTH):
+                    k = begin + tl.arange(0, BLOCK_WIDTH)
+                    is_k = k < end
+                    xs = tl.load(x_row + k[None, :], mask=is_row[:, None] & is_k[None, :], other=0.0)
+                    ds = tl.load(down_rank + k[:, None], mask=is_k[:, None] & is_rank[None, :], other=0.0)
+                    sums = tl.dot(xs, ds, sums, input_precision="ieee")
+                total += sums
+            target = low + place * num_rows * ranks + row[:, None] * ranks + rank[None, :]
+            tl.store(target, total, mask=is_row[:, None] & is_rank[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_OF_STEP, do_not_specialize_on_alignment=_OF_STEP)
 def _expand(
     y,
+    low,
     up,
-    low,
-    rows,
-    cuts,
+    slots,
+    active,
+    num_rows,
+    num_active,
     y_stride,
-    up_stride,
-    first_column,
-    columns,
-    ranks,
-    first_rank,
     own_ranks,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """y[rows[i], part] += low[i, part] @ up[slot] for the rows of one piece: [its rows, BLOCK_N columns].
-
-    Grid (P pieces, N' / BLOCK_N) for one part with N' columns and r ranks. y [T, N] any float, rows
-    `y_stride` elements apart, updated; up [S, r, N'], ranks `up_stride` elements apart; low [n, R] float32;
-    rows, cuts: as in _shrink; first_column: where the part's columns begin in y; columns: N'; ranks: R;
-    first_rank: where the part's ranks begin in low; own_ranks: r. BLOCK_K ranks at a time.
-    """
-    piece = tl.program_id(0)
-    slot = tl.load(cuts + piece * 3)
-    places = tl.load(cuts + piece * 3 + 1) + tl.arange(0, BLOCK_ROWS)
-    is_row = places < tl.load(cuts + piece * 3 + 2)
-    row = tl.load(rows + places, mask=is_row, other=0)
-    column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    total = tl.zeros((BLOCK_ROWS, BLOCK_N), dtype=tl.float32)
-    for begin in range(0, own_ranks, BLOCK_K):
-        rank = begin + tl.arange(0, BLOCK_K)
-        l_mask = is_row[:, None] & (rank[None, :] < own_ranks)
-        ls = tl.load(low + places[:, None] * ranks + first_rank + rank[None, :], mask=l_mask, other=0.0)
-        u_mask = (rank[:, None] < own_ranks) & (column[None, :] < columns)
-        us = tl.load(
-            up + (slot * own_ranks + rank[:, None]) * up_stride + column[None, :], mask=u_mask, other=0.0
-        )
-        total += tl.dot(ls, us.to(tl.float32), input_precision="ieee")
-    target = y + row[:, None] * y_stride + first_column + column[None, :]
-    mask = is_row[:, None] & (column[None, :] < columns)
-    before = tl.load(target, mask=mask, other=0.0)
-    tl.store(target, (before.to(tl.float32) + total).to(before.dtype), mask=mask)
-
-
-@triton.jit
-def _shrink_row(
-    x,
-    down,
-    low,
-    rows,
-    cuts,
-    x_stride,
     ranks,
-    features,
+    num_columns,
+    ENDS: tl.constexpr,
+    NUM_LOWS: tl.constexpr,
+    BLOCK_RANKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
 ):
-    """low[i] = down[slot] @ x[rows[i]] where each piece is one row: [BLOCK_N ranks].
+    """y[t, part] += (Σ_i low[i, t, part]) up[slots[t], :, part]: [BLOCK_ROWS, BLOCK_WIDTH columns].
 
-    Grid (n rows, R / BLOCK_N). Arguments as in _shrink, with P = n; BLOCK_ROWS is not used.
+    Grid (blocks of rows, G, blocks of columns). y [T, N], rows `y_stride` elements apart, updated; up
+    [S, r, N]; low, slots, active: as in _shrink; own_ranks: r of one part; ranks: R; num_columns: N; ENDS:
+    one past each part's last column. Columns of a block in two parts are multiplied part by part.
     """
-    piece = tl.program_id(0)
-    slot = tl.load(cuts + piece * 3)
-    row = tl.load(rows + piece)
-    rank = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    total = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    for begin in range(0, features, BLOCK_K):
-        k = begin + tl.arange(0, BLOCK_K)
-        xs = tl.load(x + row * x_stride + k, mask=k < features, other=0.0).to(tl.float32)
-        mask = (rank[:, None] < ranks) & (k[None, :] < features)
-        ds = tl.load(down + (slot * ranks + rank[:, None]) * features + k[None, :], mask=mask, other=0.0)
-        total += tl.sum(xs[None, :] * ds.to(tl.float32), axis=1)
-    tl.store(low + piece * ranks + rank, total, mask=rank < ranks)
-
-
-@triton.jit
-def _expand_row(
-    y,
-    up,
-    low,
-    rows,
-    cuts,
-    y_stride,
-    up_stride,
-    first_column,
-    columns,
-    ranks,
-    first_rank,
-    own_ranks,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """y[rows[i], part] += low[i, part] @ up[slot] where each piece is one row: [BLOCK_N columns].
-
-    Grid (n rows, N' / BLOCK_N). Arguments as in _expand, with P = n; BLOCK_ROWS is not used.
-    """
-    piece = tl.program_id(0)
-    slot = tl.load(cuts + piece * 3)
-    row = tl.load(rows + piece)
-    column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    total = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    for begin in range(0, own_ranks, BLOCK_K):
-        rank = begin + tl.arange(0, BLOCK_K)
-        ls = tl.load(low + piece * ranks + first_rank + rank, mask=rank < own_ranks, other=0.0)
-        mask = (rank[:, None] < own_ranks) & (column[None, :] < columns)
-        us = tl.load(
-            up + (slot * own_ranks + rank[:, None]) * up_stride + column[None, :], mask=mask, other=0.0
-        )
-        total += tl.sum(ls[:, None] * us.to(tl.float32), axis=0)
-    target = y + row * y_stride + first_column + column
-    before = tl.load(target, mask=column < columns, other=0.0)
-    tl.store(target, (before.to(tl.float32) + total).to(before.dtype), mask=column < columns)
+    row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    own = tl.load(slots + row, mask=row < num_rows, other=-1)
+    first = tl.program_id(2) * BLOCK_WIDTH
+    column = first + tl.arange(0, BLOCK_WIDTH)
+    last = tl.minimum(first + BLOCK_WIDTH, num_columns) - 1
+    part_of, first_part, last_part = column * 0, first * 0, first * 0
+    for i in tl.static_range(len(ENDS) - 1):
+        part_of += (column >= ENDS[i]).to(tl.int32)
+        first_part += (first >= ENDS[i]).to(tl.int32)
+        last_part += (last >= ENDS[i]).to(tl.int32)
+    is_column = column < num_columns
+    steps = tl.cdiv(own_ranks, BLOCK_RANKS)
+    targets = y + row.to(tl.int64)[:, None] * y_stride + column[None, :]
+    for index in range(tl.program_id(1), num_active, tl.num_programs(1)):
+        slot = tl.load(active + index)
+        is_row = own == slot
+        if tl.max(is_row.to(tl.int32), 0) > 0:
+            up_column = up + slot.to(tl.int64) * own_ranks * num_columns + column[None, :]
+            total = tl.zeros((BLOCK_ROWS, BLOCK_WIDTH), tl.float32)
+            for step in range(first_part * steps, (last_part + 1) * steps):
+                part = step // steps
+                rank = (step % steps) * BLOCK_RANKS + tl.arange(0, BLOCK_RANKS)
+                is_rank = rank < own_ranks
+                own_low = low + row[:, None] * ranks + part * own_ranks + rank[None, :]
+                low_mask = is_row[:, None] & is_rank[None, :]
+                lows = tl.zeros((BLOCK_ROWS, BLOCK_RANKS), tl.float32)
+                for i in tl.static_range(NUM_LOWS):
+                    lows += tl.load(own_low + i * num_rows * ranks, mask=low_mask, other=0.0)
+                up_mask = is_rank[:, None] & (is_column & (part_of == part))[None, :]
+                ups = tl.load(up_column + rank[:, None] * num_columns, mask=up_mask, other=0.0)
+                total = tl.dot(lows.to(ups.dtype), ups, total, input_precision="ieee")
+            mask = is_row[:, None] & is_column[None, :]
+            before = tl.load(targets, mask=mask, other=0.0)
+            tl.store(targets, (before.to(tl.float32) + total).to(before.dtype), mask=mask)

@@ -6,6 +6,7 @@ place. Others are gathered by slot. Rows without an adapter are in no group: the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,9 +20,6 @@ LONG_BLOCK = 16
 
 FEW_BLOCKS = 3
 """Up to this many shorter runs, separate products cost less than gathering and scattering their rows."""
-
-TILE_ROWS = 16
-"""Sorted rows that one program of the Triton kernels computes."""
 
 _MAX_PADDING = 2.0
 """Groups are padded to equal size if that gives at most this many times the rows."""
@@ -65,21 +63,35 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tiles:
-    """Rows sorted by slot, in pieces of one slot each."""
+class DeviceSlots:
+    """What Triton's kernels read, on their device."""
 
-    rows: Tensor  # [n] indices into the matrix
-    cuts: Tensor  # [pieces, 3]: slot, begin and end among `rows`
-    one_row_each: bool  # no two rows use the same slot
+    slots: Tensor  # [T] int32: each row's slot, -1 without an adapter
+    active: Tensor  # [A] int32: slots that rows may have, each once; rows with others are not touched
+
+    @staticmethod
+    def packed(block: Tensor, num_rows: int) -> DeviceSlots:
+        """Both in one block, the active slots behind those of the rows."""
+        return DeviceSlots(block[:num_rows], block[num_rows:])
+
+    def select(self, index: Tensor) -> DeviceSlots:
+        """The slots of some rows. Active slots that none of them has cost little."""
+        return DeviceSlots(self.slots.index_select(0, index), self.active)
 
 
 class AdapterRows:
     """The adapters of a matrix's T rows; made once per step, used by every layer."""
 
-    def __init__(self, slots: Ints, device: torch.device) -> None:
-        """`slots` [T]: each row's slot, -1 without an adapter; at least one row has one."""
+    def __init__(
+        self, slots: Ints, device: torch.device, on_device: Callable[[], DeviceSlots] | None = None
+    ) -> None:
+        """`slots` [T]: each row's slot, -1 without an adapter; at least one row has one.
+
+        `on_device` gives the same where it need not be copied to the device.
+        """
         self.slots = slots
         self.device = device
+        self._on_device = on_device or self._copied
 
     @cached_property
     def address(self) -> int:
@@ -108,31 +120,42 @@ class AdapterRows:
         return _gather(rows, self.slots, self.device) if len(rows) else None
 
     @cached_property
-    def tiles(self) -> Tiles:
-        """All adapted rows, in pieces for the Triton kernels."""
-        rows = np.flatnonzero(self.slots >= 0)
-        order = rows[np.argsort(self.slots[rows], kind="stable")]
-        segments = _segments(self.slots[order])
-        cuts = [
-            (segment.slot, begin, min(begin + TILE_ROWS, segment.end))
-            for segment in segments
-            for begin in range(segment.begin, segment.end, TILE_ROWS)
-        ]
-        return Tiles(
-            rows=torch.from_numpy(order).to(self.device),
-            cuts=torch.tensor(cuts, dtype=torch.int64, device=self.device),
-            one_row_each=len(segments) == len(order),
-        )
+    def on_device(self) -> DeviceSlots:
+        """The slots for Triton's kernels, which alone ask for them."""
+        return self._on_device()
 
-    def select(self, index: Ints) -> AdapterRows | None:
-        """The adapters of these rows of the matrix; None if none of them has one."""
+    def _copied(self) -> DeviceSlots:
+        """Copied in one block, for which the host does not wait: it is pinned."""
+        slots = self.slots
+        active = np.unique(slots[slots >= 0])
+        block = torch.from_numpy(np.concatenate((slots, active)).astype(np.int32))
+        if self.device.type == "cuda":
+            block = block.pin_memory()
+        return DeviceSlots.packed(block.to(self.device, non_blocking=True), len(slots))
+
+    def select(self, index: Ints, on_device: Tensor | None = None) -> AdapterRows | None:
+        """The adapters of these rows of the matrix; None if none of them has one.
+
+        With `on_device`, which is the same index there, nothing is copied.
+        """
         slots = self.slots[index]
-        return AdapterRows(slots, self.device) if (slots >= 0).any() else None
+        if not (slots >= 0).any():
+            return None
+        if on_device is None:
+            return AdapterRows(slots, self.device)
+        return AdapterRows(slots, self.device, lambda: self.on_device.select(on_device))
 
 
 def rows_of_one(slot: int, num_rows: int, device: torch.device) -> AdapterRows | None:
-    """`num_rows` rows that all use `slot`; None for -1."""
-    return AdapterRows(np.full(num_rows, slot, dtype=np.int64), device) if slot >= 0 else None
+    """`num_rows` rows that all use `slot`; None for -1. Nothing is copied to the device."""
+    if slot < 0:
+        return None
+
+    def filled() -> DeviceSlots:
+        block = torch.full((num_rows + 1,), slot, dtype=torch.int32, device=device)
+        return DeviceSlots.packed(block, num_rows)
+
+    return AdapterRows(np.full(num_rows, slot, dtype=np.int64), device, filled)
 
 
 def _blocks(slots: Ints) -> list[Block]:

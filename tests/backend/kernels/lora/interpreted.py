@@ -17,7 +17,7 @@ def main() -> None:
             x = torch.randn(len(slots), FEATURES)
             ours = torch.randn(len(slots), sum(columns))
             theirs = ours.clone()
-            kernel.add_adapters(ours, x, weights, rows)
+            kernel.add_adapters(ours, x, weights, rows.on_device)
             reference.add_adapters(theirs, x, weights, rows)
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels import lora
-from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters, rows_of_one, warm_up
+from backend.kernels.lora import AdapterRows, DeviceSlots, SlotWeights, add_adapters, rows_of_one, warm_up
 from backend.kernels.lora.looped import LoopWeights
 
 FEATURES = 24
@@ -168,6 +168,26 @@ def test_rows_can_be_selected() -> None:
     assert rows_of_one(-1, 3, CPU) is None
     uniform = rows_of_one(4, 3, CPU)
     assert uniform is not None and uniform.slots.tolist() == [4, 4, 4]
+    assert on_device(uniform) == ([4, 4, 4], [4])
+
+
+def on_device(rows: AdapterRows) -> tuple[list[int], list[int]]:
+    slots = rows.on_device
+    assert slots.slots.dtype is slots.active.dtype is torch.int32
+    return slots.slots.tolist(), slots.active.tolist()
+
+
+def test_the_slots_of_rows_go_to_the_device_once() -> None:
+    index = np.array([3, 1])
+    rows = AdapterRows(np.array([2, -1, 0, 2]), CPU)
+    assert on_device(rows) == ([2, -1, 0, 2], [0, 2]) and rows.on_device is rows.on_device
+    there = rows.select(index, torch.from_numpy(index))
+    copied = rows.select(index)
+    assert there is not None and copied is not None
+    assert on_device(there) == ([2, -1], [0, 2]) and there.on_device.active is rows.on_device.active
+    assert on_device(copied) == ([2, -1], [2])
+    given = DeviceSlots.packed(torch.tensor([2, -1, 2], dtype=torch.int32), 2)
+    assert AdapterRows(np.array([2, -1]), CPU, lambda: given).on_device is given
 
 
 @pytest.mark.skipif(
