@@ -37,7 +37,10 @@ CheckpointFile = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", 
 """Relative to the checkpoint's folder."""
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadecimal digits, lower case.")]
 Positive = Annotated[int, Meta(ge=1)]
-ToolParser = Literal["auto", "hermes", "llama3_json", "pythonic", "mistral"]
+ToolParser = Literal[
+    "auto", "hermes", "llama3_json", "pythonic", "mistral", "qwen3_coder", "seed_oss", "glm45", "minimax_m2",
+    "deepseek_v32", "deepseek_v4",
+]  # fmt: skip
 """The syntax of a model's tool calls; the names are vLLM's."""
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]

@@ -7,9 +7,9 @@ matched, without the character after it unless it says so; it raises NotACall wh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gateway.tool_calls.json_scanner import (
     MAX_SCALAR_CHARS,
@@ -22,18 +22,19 @@ from gateway.tool_calls.json_scanner import (
 
 T = TypeVar("T")
 Matcher = Generator[None, str, T]
+MAX_NAME_CHARS = 128
 ARGUMENT_KEYS = ("arguments", "parameters")
 
 
 class CallSink(Protocol):
     """Receives what a syntax matches: for each call `begin`, `put` any number of times, `end`."""
 
-    def begin(self, name: str) -> None:
-        """A call of this function. Raises NotACall when it was not offered."""
+    def begin(self, name: str) -> Mapping[str, Any]:
+        """A call of this function; the schema of its parameters. Raises NotACall when it was not offered."""
         ...
 
-    def put(self, arguments: str) -> None:
-        """The next piece of the call's arguments, as JSON."""
+    def put(self, arguments: str, num_held: int = 0) -> None:
+        """The next piece of the call's arguments, as JSON; `num_held` characters were read beyond it."""
         ...
 
     def end(self) -> None:
@@ -57,6 +58,35 @@ def expect(wanted: str) -> Matcher[None]:
     for char in wanted:
         if (yield) != char:
             raise NotACall
+
+
+def next_tag(tags: Collection[str], char: str = "") -> Matcher[tuple[str, str]]:
+    """The one of `tags` that comes next after white space, "" if none does; and all that was read for it.
+
+    `char` has been read already. No tag begins with another.
+    """
+    space: list[str] = []
+    while (seen := char or (yield)) in WHITESPACE:
+        space.append(seen)
+        char = ""
+    while seen not in tags:
+        if not any(tag.startswith(seen) for tag in tags):
+            return "", "".join(space) + seen
+        seen += yield
+    return seen, "".join(space) + seen
+
+
+def function_name(char: str = "") -> Matcher[tuple[str, str]]:
+    """A function's name after white space, and the character after it. `char` has been read already."""
+    name = ""
+    if not char or char in WHITESPACE:
+        char = yield from nonspace()
+    while char.isalnum() or char in "_.-":
+        name += char
+        if len(name) > MAX_NAME_CHARS:
+            raise NotACall
+        char = yield
+    return name, char
 
 
 def string() -> Matcher[str]:

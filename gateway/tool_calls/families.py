@@ -11,13 +11,22 @@ from gateway.tool_calls.llama_json import LLAMA_JSON
 from gateway.tool_calls.mistral import MISTRAL
 from gateway.tool_calls.parser import Syntax
 from gateway.tool_calls.pythonic import PYTHONIC
+from gateway.tool_calls.xml_parameters import XML_SYNTAXES
 
-SYNTAXES: Mapping[str, Syntax] = {syntax.name: syntax for syntax in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL)}
+SYNTAXES: Mapping[str, Syntax] = {
+    syntax.name: syntax for syntax in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, *XML_SYNTAXES)
+}
 _EXAMPLES = (
-    (HERMES, rf'<tool_call>\s*\{{[^<]*"{PROBE_KEY}"[^<]*</tool_call>'),
-    (MISTRAL, rf"\[TOOL_CALLS\]\s*(?:\[\s*\{{[^\[]*\"{PROBE_NAME}\"|{PROBE_NAME})"),
-    (LLAMA_JSON, rf'\{{"name": "{PROBE_NAME}", "parameters":'),
-    (PYTHONIC, rf"\[{PROBE_NAME}\({PROBE_KEY}="),
+    ("qwen3_coder", rf"<tool_call>\s*<function={PROBE_NAME}>"),
+    ("seed_oss", rf"<seed:tool_call>\s*<function={PROBE_NAME}>"),
+    ("glm45", rf"<tool_call>{PROBE_NAME}\s*<arg_key>{PROBE_KEY}"),
+    ("minimax_m2", rf'<minimax:tool_call>\s*<invoke name="{PROBE_NAME}"'),
+    ("deepseek_v32", rf'<｜DSML｜function_calls>\s*<｜DSML｜invoke name="{PROBE_NAME}"'),
+    ("deepseek_v4", rf'<｜DSML｜tool_calls>\s*<｜DSML｜invoke name="{PROBE_NAME}"'),
+    ("hermes", rf'<tool_call>\s*\{{[^<]*"{PROBE_KEY}"[^<]*</tool_call>'),
+    ("mistral", rf"\[TOOL_CALLS\]\s*(?:\[\s*\{{[^\[]*\"{PROBE_NAME}\"|{PROBE_NAME})"),
+    ("llama3_json", rf'\{{"name": "{PROBE_NAME}", "parameters":'),
+    ("pythonic", rf"\[{PROBE_NAME}\({PROBE_KEY}="),
 )
 
 
@@ -25,4 +34,4 @@ def find_syntax(use: ToolUse, parser: str = "auto") -> Syntax | None:
     """The syntax that the policy's `tool_parser` names; for "auto" that of the template, None if unknown."""
     if parser != "auto":
         return SYNTAXES[parser]
-    return next((syntax for syntax, example in _EXAMPLES if re.search(example, use.example)), None)
+    return next((SYNTAXES[name] for name, example in _EXAMPLES if re.search(example, use.example)), None)

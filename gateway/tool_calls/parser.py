@@ -7,8 +7,9 @@ unchanged; only the marks of calls and the white space around calls are dropped.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.answer import ToolCallDelta
 from gateway.tool_calls.call_syntax import CallSink, Matcher
@@ -28,6 +29,7 @@ class Syntax:
     name: str
     match: Callable[[CallSink], Matcher[None]]  # one or more calls, after a mark or at the answer's start
     marks: tuple[str, ...] = ()  # begin calls anywhere in the text
+    bare_marks: tuple[str, ...] = ()  # do so as the first part of what `match` reads
     leading_chars: str = ""  # begin calls as the first character of the answer
     tokens: tuple[str, ...] = ()  # parts of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may follow a call's arguments, without white space
@@ -45,9 +47,27 @@ class ToolCallParser:
     """Parses one answer. Calls of functions that were not offered are text."""
 
     __slots__ = (
-        "_at_start", "_has_text", "_held", "_held_space", "_hold_chars", "_is_emitted", "_is_named",
-        "_matcher", "_max_calls", "_name", "_names", "_num_argument_chars", "_out", "_pending", "_raw",
-        "_syntax", "is_done", "num_calls", "num_settled_chars",
+        "_all_marks",
+        "_at_start",
+        "_has_text",
+        "_held",
+        "_held_space",
+        "_hold_chars",
+        "_is_emitted",
+        "_is_named",
+        "_matcher",
+        "_max_calls",
+        "_name",
+        "_names",
+        "_num_argument_chars",
+        "_out",
+        "_pending",
+        "_raw",
+        "_schemas",
+        "_syntax",
+        "is_done",
+        "num_calls",
+        "num_settled_chars",
     )  # fmt: skip
 
     def __init__(
@@ -57,13 +77,19 @@ class ToolCallParser:
         *,
         hold_chars: int = HOLD_CHARS,
         max_calls: int | None = None,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """`names` are the functions offered; the answer ends after `max_calls` calls."""
+        """`names` are the functions offered, `schemas` say the types of their parameters.
+
+        The answer ends after `max_calls` calls.
+        """
         self.num_calls = 0  # emitted, at least in part
         self.num_settled_chars = 0  # characters that were emitted as text or belong to calls
         self.is_done = False
         self._syntax = syntax
         self._names = names
+        self._schemas = schemas or {}
+        self._all_marks = syntax.marks + syntax.bare_marks
         self._hold_chars = hold_chars
         self._max_calls = max_calls
         self._out = Parsed()
@@ -82,7 +108,7 @@ class ToolCallParser:
     @property
     def is_inside_call(self) -> bool:
         """True when the text read last belongs to a call: after a mark or a function's name."""
-        is_marked = "".join(self._raw[:MAX_MARK_CHARS]).startswith(self._syntax.marks)
+        is_marked = "".join(self._raw[:MAX_MARK_CHARS]).startswith(self._all_marks)
         return self._matcher is not None and (self._is_named or is_marked)
 
     def push(self, text: str) -> Parsed:
@@ -92,7 +118,7 @@ class ToolCallParser:
         while text and not self.is_done:
             text = self._pass_text(text) if self._matcher is None else self._feed(self._matcher, text)
         if self._is_emitted:
-            self._emit_arguments()
+            self._emit_pending()
         self.num_settled_chars -= self._num_waiting
         return self._out
 
@@ -110,22 +136,23 @@ class ToolCallParser:
         self._held_space = ""
         return self._out
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str) -> Mapping[str, Any]:
         """Start a call of this function (CallSink). Raises NotACall when it was not offered."""
         if name not in self._names:
             raise NotACall
         self._name = name
         self._num_argument_chars = 0
         self._is_named = True
+        return self._schemas.get(name, {})
 
-    def put(self, arguments: str) -> None:
+    def put(self, arguments: str, num_held: int = 0) -> None:
         """Append to the call's arguments (CallSink)."""
         self._pending.append(arguments)
         self._num_argument_chars += len(arguments)
         if self._is_emitted:
-            self._raw.clear()
+            del self._raw[: len(self._raw) - num_held]
         elif self._num_argument_chars >= self._hold_chars:
-            self._emit_arguments()
+            self._emit_arguments(num_held)
 
     def end(self) -> None:
         """Complete the call (CallSink)."""
@@ -160,13 +187,14 @@ class ToolCallParser:
                 self._held_space = text[: len(text) - len(stripped)]
                 self._start_calls("")
                 return stripped
-        found = [(at, mark) for mark in self._syntax.marks if (at := text.find(mark)) >= 0]
+        found = [(at, mark) for mark in self._all_marks if (at := text.find(mark)) >= 0]
         if found:
             at, mark = min(found)
             self._emit_text(text[:at])
-            self._start_calls(mark)
-            return text[at + len(mark) :]
-        num_held = max((_overlap(text, mark) for mark in self._syntax.marks), default=0)
+            is_bare = mark in self._syntax.bare_marks
+            self._start_calls("" if is_bare else mark)
+            return text[at if is_bare else at + len(mark) :]
+        num_held = max((_overlap(text, mark) for mark in self._all_marks), default=0)
         self._held = text[len(text) - num_held :]
         self._emit_text(text[: len(text) - num_held])
         return ""
@@ -194,16 +222,17 @@ class ToolCallParser:
         return ""
 
     def _fall_back_to_text(self) -> str:
-        """Emit what was matched as text, but return its last character: it may begin another call."""
+        """Emit what was matched as text, but return its end if that may begin another call."""
         raw = "".join(self._raw)
         self._raw.clear()
         self._matcher = None
         if self._is_emitted:
-            self._emit_arguments()
+            self._emit_pending()
         self._pending.clear()
         self._is_named = self._is_emitted = False
-        self._emit_text(raw[:-1])
-        return raw[-1:]
+        num_kept = max((_overlap(raw, mark) for mark in self._all_marks), default=0) or 1
+        self._emit_text(raw[:-num_kept])
+        return raw[-num_kept:]
 
     def _emit_text(self, text: str) -> None:
         """Emit text; hold trailing white space, and drop leading white space after calls."""
@@ -217,17 +246,20 @@ class ToolCallParser:
         self._has_text = True
         self._out.text += emitted
 
-    def _emit_arguments(self) -> None:
+    def _emit_arguments(self, num_held: int = 0) -> None:
         """Emit the pending arguments; the first piece of a call carries its id and name."""
         if not self._is_emitted:
             call_id = f"call_{secrets.token_hex(12)}"
             self._out.calls.append(ToolCallDelta(self.num_calls, call_id=call_id, name=self._name))
             self.num_calls += 1
             self._is_emitted = True
+        del self._raw[: len(self._raw) - num_held]
+        self._emit_pending()
+
+    def _emit_pending(self) -> None:
         calls = self._out.calls
         arguments = "".join(self._pending)
         self._pending.clear()
-        self._raw.clear()
         if calls and calls[-1].index == self.num_calls - 1:
             calls[-1].arguments += arguments
         elif arguments:

@@ -47,7 +47,13 @@ class Tools:
         """A new parser; each choice of the answer needs its own."""
         choice = self.choice
         hold_chars = 0 if choice.is_required else HOLD_CHARS  # calls enforced by a grammar are valid
-        return ToolCallParser(self.syntax, choice.names, hold_chars=hold_chars, max_calls=choice.max_calls)
+        return ToolCallParser(
+            self.syntax,
+            choice.names,
+            hold_chars=hold_chars,
+            max_calls=choice.max_calls,
+            schemas=choice.parameters,
+        )
 
     def grammar(self, content: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
         """The grammar of the whole answer; `content` is that of its text. Raises InvalidRequest.

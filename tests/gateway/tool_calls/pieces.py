@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def cut(text: str, at: Sequence[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-def parse(syntax: Syntax, pieces: Sequence[str], **options: int) -> tuple[str, Calls]:
+def parse(syntax: Syntax, pieces: Sequence[str], **options: Any) -> tuple[str, Calls]:  # noqa: ANN401
     """Text and calls of an answer in these pieces; checks the invariants of every answer."""
     parser = ToolCallParser(syntax, NAMES, **options)
     parts = [parser.push(piece) for piece in pieces]

@@ -13,6 +13,7 @@ from tests.backend.tokenizer.checkpoints import save_byte_level
 
 BUILTIN = Path(__file__).parents[3] / "backend" / "pico" / "weights" / "pico-small"
 LOOP = "{% for m in messages %}{% for c in m.tool_calls or [] %}CALL{% endfor %}{{ m.content }}\n{% endfor %}"
+ITEMS = "{% for k, v in c.function.arguments.items() %}"
 CALLS = {
     "hermes": '<tool_call>\n{"name": "{{ c.function.name }}", "arguments": '
     "{{ c.function.arguments | tojson }}}\n</tool_call>",
@@ -21,17 +22,31 @@ CALLS = {
     "llama3_json": '{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}',
     "mistral": "[TOOL_CALLS] [{{ c.function | tojson }}]",
     "mistral, newer": "[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}",
-    "pythonic": "[{{ c.function.name }}({% for k, v in c.function.arguments.items() %}"
-    "{{ k }}={{ v | tojson }}{% endfor %})]",
-    "none, XML": "<tool_call>\n<function={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}"
-    "<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</function></tool_call>",
+    "pythonic": "[{{ c.function.name }}(ITEMS{{ k }}={{ v | tojson }}{% endfor %})]",
+    "qwen3_coder": "<tool_call>\n<function={{ c.function.name }}>ITEMS"
+    "<parameter={{ k }}>\n{{ v }}\n</parameter>{% endfor %}</function></tool_call>",
+    "seed_oss": "<seed:tool_call>\n<function={{ c.function.name }}>\nITEMS"
+    "<parameter={{ k }}>{{ v }}</parameter>\n{% endfor %}</function>\n</seed:tool_call>",
+    "glm45": "<tool_call>{{ c.function.name }}\nITEMS"
+    "<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>",
+    "glm45, newer": "<tool_call>{{ c.function.name }}ITEMS"
+    "<arg_key>{{ k }}</arg_key><arg_value>{{ v }}</arg_value>{% endfor %}</tool_call>",
+    "minimax_m2": '<minimax:tool_call>\n<invoke name="{{ c.function.name }}">\n'
+    "ITEMS"
+    '<parameter name="{{ k }}">{{ v }}</parameter>{% endfor %}</invoke>\n</minimax:tool_call>',
+    "deepseek_v32": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="{{ c.function.name }}">\n'
+    'ITEMS<｜DSML｜parameter name="{{ k }}" string="true">'
+    "{{ v }}</｜DSML｜parameter>{% endfor %}</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    "deepseek_v4": '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{{ c.function.name }}">\n'
+    'ITEMS<｜DSML｜parameter name="{{ k }}" string="true">'
+    "{{ v }}</｜DSML｜parameter>{% endfor %}</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
     "none": "{{ c.function.name }}: {{ c.function.arguments | tojson }}",
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_syntax_is_that_of_earlier_calls(tmp_path: Path, name: str) -> None:
-    template = LOOP.replace("CALL", CALLS[name])
+    template = LOOP.replace("CALL", CALLS[name].replace("ITEMS", ITEMS))
     use = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template)).tool_use
     found = find_syntax(use)
     assert (found.name if found else "none") == name.partition(",")[0]
