@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from backend.kernels.rms_norm import rms_norm
+from backend.kernels.rms_norm import add_rms_norm, rms_norm
 
 
 class RMSNorm:
@@ -16,6 +16,8 @@ class RMSNorm:
         self.weight = weight
         self.eps = eps
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """[..., D] → a new tensor of the same shape."""
-        return rms_norm(x, self.weight, self.eps)
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """[..., D] → a new tensor of the same shape; `added` is added to `x` in place before."""
+        if added is None:
+            return rms_norm(x, self.weight, self.eps)
+        return add_rms_norm(x, added, self.weight, self.eps)

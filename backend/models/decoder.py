@@ -23,17 +23,20 @@ from backend.layers.step_input import StepInput
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """h += attention(norm(h)); h += feed_forward(norm(h))."""
+    """h += attention(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
     attention_norm: RMSNorm
     attention: Attention
     mlp_norm: RMSNorm
     feed_forward: MLP | MoE
 
-    def __call__(self, hidden: Tensor, context: AttentionContext) -> None:
-        """Update the residual stream `hidden` [T, D] in place."""
-        hidden += self.attention(self.attention_norm(hidden), context)
-        hidden += self.feed_forward(self.mlp_norm(hidden), context.adapters)
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """What is to be added to the residual stream `hidden` [T, D] after the layer.
+
+        `added`: what the layer before it returned. The stream gets that, and attention's output, in place.
+        """
+        attended = self.attention(self.attention_norm(hidden, added), context)
+        return self.feed_forward(self.mlp_norm(hidden, attended), context.adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,12 @@ class Decoder:
         """
         hidden = self.embedding(step.token_ids)
         context = open_context(self.config, self.rope, step, kv, hidden.dtype)
-        for layer in self.layers[:-1]:
-            layer(hidden, context)
+        added = self.layers[0](hidden, context)
+        for layer in self.layers[1:]:
             if layers is not None:
-                layers.append(hidden.clone())
-        self.layers[-1](hidden, context)
-        return hidden
+                layers.append(hidden + added)
+            added = layer(hidden, context, added)
+        return hidden.add_(added)
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """Logits of rows of forward's result: [R, D] → [R, vocab] float32; `rows`: which use an adapter."""

@@ -162,7 +162,7 @@ class RoundingBuilder(DecoderBuilder):
             error = size = 0.0
         for (hidden, context), wanted in zip(self._prompts, expected, strict=True):
             size += float((wanted - hidden).float().square().sum())
-            built(hidden, context)
+            hidden += built(hidden, context)
             error += float((wanted - hidden).float().square().sum())
         self.rounded.errors.append((error / size) ** 0.5 if size else 0.0)
         return built
@@ -178,8 +178,9 @@ class RoundingBuilder(DecoderBuilder):
             linear.multiply = recorder
         outputs = []
         for hidden, context in self._prompts:
-            outputs.append(hidden.clone())
-            layer(outputs[-1], context)
+            output = hidden.clone()
+            output += layer(output, context)
+            outputs.append(output)
         return outputs, {linear: recorder.products for linear, recorder in recorders.items()}
 
     def _open(self, prompts: list[list[int]]) -> Iterator[tuple[Tensor, AttentionContext]]:

@@ -58,8 +58,7 @@ class EagleNetwork:
     def next_states(self, token_ids: Tensor, states: Tensor, context: AttentionContext) -> Tensor:
         """Tokens p + 1 [n] and states p [n, D] → states p + 1, after the final norm."""
         x = self.inputs(token_ids, states)
-        self.layer(x, context)
-        return self.norm(x)
+        return self.norm(x, self.layer(x, context))
 
     def angles(self, positions: list[int]) -> tuple[Tensor, Tensor]:
         """Rotary cosines and signed sines of slots at these positions."""

@@ -92,11 +92,11 @@ class CrossAttention:
         return found
 
     def __call__(
-        self, x: Tensor, stored: Tensor, plan: list[Group], cos: Tensor, signed_sin: Tensor
+        self, x: Tensor, added: Tensor, stored: Tensor, plan: list[Group], angles: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """x [B, D] → [B, D], over `stored` pages."""
-        queries = self.queries(self.norm(x)).view(len(x), *self.query_norm.weight.shape)
-        rotate(queries, cos, signed_sin, self.query_norm.weight, self.query_norm.eps)
+        """x [B, D], to which `added` is added in place, → [B, D], over `stored` pages."""
+        queries = self.queries(self.norm(x, added)).view(len(x), *self.query_norm.weight.shape)
+        rotate(queries, *angles, self.query_norm.weight, self.query_norm.eps)
         return self.out(paged_attention(queries, stored, plan))
 
 
@@ -133,14 +133,14 @@ class MixtureNetwork:
         index, longest = torch.tensor(positions, device=token_ids.device), max(positions) + 1
         angles = self.rope(index, longest)
         x = F.embedding(token_ids, self.embedded)
-        x += self.layer.attention(self.layer.attention_norm(x), kv.next(seen, angles))
-        x += self.cross(x, kv.kv.layers[CROSS], kv.stored(x.dtype), *angles)
-        x += self.layer.feed_forward(self.layer.mlp_norm(x))
-        x = self.output_norm(x)
+        attended = self.layer.attention(self.layer.attention_norm(x), kv.next(seen, angles))
+        crossed = self.cross(x, attended, kv.kv.layers[CROSS], kv.stored(x.dtype), angles)
+        fed = self.layer.feed_forward(self.layer.mlp_norm(x, crossed))
+        x = self.output_norm(x, fed)
         if self.target_layers:
             context = target_kv.next(seen, self.target.rope(index, longest))
             for layer in self.target_layers:
-                layer(x, context)
+                x += layer(x, context)
         return self.target.logits(x)
 
 

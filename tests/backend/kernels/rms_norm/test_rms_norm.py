@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.kernels.rms_norm import rms_norm
+from backend.kernels.rms_norm import add_rms_norm, rms_norm
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
@@ -45,3 +45,15 @@ def test_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pytest.Monk
 def test_the_largest_numbers_give_zeros() -> None:
     x = torch.full((2, 24), torch.finfo(torch.float32).max)
     assert torch.equal(rms_norm(x, torch.full((24,), 1.5), 1e-6), torch.zeros(2, 24))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_a_sum_is_that_of_torch_and_is_normalised_as_it_is_stored(
+    dtype: torch.dtype, *, is_dense: bool
+) -> None:
+    stream, added = torch.randn(5, 48).to(dtype), torch.randn(5, 48).to(dtype)
+    added = added if is_dense else torch.cat((added, added), -1)[:, :48]
+    weight, want = torch.rand(48).to(dtype), stream + added
+    found = add_rms_norm(stream, added, weight, 1e-6)
+    assert torch.equal(stream, want) and torch.equal(found, rms_norm(want, weight, 1e-6))
