@@ -94,14 +94,44 @@ class RopeConfig:
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    """The attention of one layer."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeConfig
+    window: int | None = None  # tokens, the query's own included; None: full attention
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False  # RMSNorm over each query head and each key head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseSpec:
+    """A feed-forward block without experts."""
+
+    intermediate_size: int
+    has_bias: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
-    """Mixture of experts in the layers listed by ModelConfig.moe_layers."""
+    """A feed-forward block that is a mixture of experts."""
 
     num_experts: int
     experts_per_token: int
     intermediate_size: int  # of one expert
     normalise_top_k: bool  # the chosen experts' router weights are scaled to sum to 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One layer of a decoder."""
+
+    attention: AttentionSpec
+    feed_forward: DenseSpec | MoEConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +154,7 @@ class QuantizationConfig:
     is_reordered: bool = False  # each weight says which group its columns are in (GPTQ's act-order)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The shape of a decoder of any family."""
 
@@ -132,21 +162,29 @@ class ModelConfig:
     checkpoint: str
     vocab_size: int
     hidden_size: int
-    intermediate_size: int  # of the dense MLP
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    layers: tuple[LayerSpec, ...]
     max_position_tokens: int
     rms_norm_eps: float
     tie_word_embeddings: bool
-    rope: RopeConfig
-    qkv_bias: bool = False
-    o_bias: bool = False
-    mlp_bias: bool = False
-    qk_norm: bool = False
-    # Per layer: the sliding window in tokens, the query's own included; None: full attention.
-    windows: tuple[int | None, ...] = ()
-    moe: MoEConfig | None = None
-    moe_layers: frozenset[int] = frozenset()
     quantization: QuantizationConfig | None = None
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """The first layer's attention; all layers have its heads and its rotary embedding."""
+        return self.layers[0].attention
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """Each layer's sliding window."""
+        return tuple(layer.attention.window for layer in self.layers)
+
+    @property
+    def experts(self) -> MoEConfig | None:
+        """The experts of the layers that have some; None: all layers are dense."""
+        blocks = (layer.feed_forward for layer in self.layers)
+        return next((block for block in blocks if isinstance(block, MoEConfig)), None)

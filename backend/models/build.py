@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from backend.config import ModelConfig, MoEConfig
+from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig
 from backend.kernels.experts import FusedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
@@ -62,55 +62,56 @@ class DecoderBuilder:
     def rope(self) -> Rope:
         """The rotary embedding of all layers."""
         precision = self.precision
-        return Rope(self.config.rope, self.config.head_dim, precision.compute, precision.device)
+        attention = self.config.attention
+        return Rope(attention.rope, attention.head_dim, precision.compute, precision.device)
 
     def layer(self, layer: int) -> DecoderLayer:
         """One decoder layer."""
-        config, names = self.config, self.names
+        spec, names = self.config.layers[layer], self.names
         prefix = names.layer.format(layer=layer)
         feed_forward: MLP | MoE
-        if config.moe is not None and names.experts is not None and layer in config.moe_layers:
-            feed_forward = self._moe(layer, prefix, config.moe, names.experts)
+        if isinstance(spec.feed_forward, DenseSpec):
+            feed_forward = self._mlp(prefix, spec.feed_forward)
         else:
-            feed_forward = self._mlp(prefix)
+            feed_forward = self._moe(layer, prefix, spec.feed_forward)
         return DecoderLayer(
             attention_norm=self.norm(prefix + names.attention_norm),
-            attention=self._attention(layer, prefix),
+            attention=self._attention(layer, prefix, spec.attention),
             mlp_norm=self.norm(prefix + names.mlp_norm),
             feed_forward=feed_forward,
         )
 
-    def _attention(self, layer: int, prefix: str) -> Attention:
-        config, names = self.config, self.names
-        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
+        names, hidden_size = self.names, self.config.hidden_size
+        queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
         qkv = {prefix + names.query: queries, prefix + names.key: keys, prefix + names.value: keys}
         return Attention(
-            AttentionShape(
-                layer, config.num_heads, config.num_kv_heads, config.head_dim, config.windows[layer]
-            ),
-            qkv=self.linear(qkv, config.hidden_size, bias=config.qkv_bias),
-            out=self.linear({prefix + names.out: config.hidden_size}, queries, bias=config.o_bias),
-            qk_norm=self._qk_norm(prefix) if config.qk_norm else None,
+            AttentionShape(layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.window),
+            qkv=self.linear(qkv, hidden_size, bias=spec.qkv_bias),
+            out=self.linear({prefix + names.out: hidden_size}, queries, bias=spec.o_bias),
+            qk_norm=self._qk_norm(prefix, spec) if spec.qk_norm else None,
         )
 
-    def _qk_norm(self, prefix: str) -> RMSNorm:
+    def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
         """One norm for queries and keys, with one row of weights per head."""
-        config, shape = self.config, (self.config.head_dim,)
+        shape = (spec.head_dim,)
         query = self._place(self.reader.get(prefix + self.names.query_norm, shape))
         key = self._place(self.reader.get(prefix + self.names.key_norm, shape))
-        weight = torch.cat((query.expand(config.num_heads, -1), key.expand(config.num_kv_heads, -1)))
-        return RMSNorm(weight, config.rms_norm_eps)
+        weight = torch.cat((query.expand(spec.num_heads, -1), key.expand(spec.num_kv_heads, -1)))
+        return RMSNorm(weight, self.config.rms_norm_eps)
 
-    def _mlp(self, prefix: str) -> MLP:
-        config, names = self.config, self.names
-        wide, narrow = config.intermediate_size, config.hidden_size
+    def _mlp(self, prefix: str, spec: DenseSpec) -> MLP:
+        names = self.names
+        wide, narrow = spec.intermediate_size, self.config.hidden_size
         gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
         return MLP(
-            gate_up=self.linear(gate_up, narrow, bias=config.mlp_bias),
-            down=self.linear({prefix + names.down: narrow}, wide, bias=config.mlp_bias),
+            gate_up=self.linear(gate_up, narrow, bias=spec.has_bias),
+            down=self.linear({prefix + names.down: narrow}, wide, bias=spec.has_bias),
         )
 
-    def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
+    def _moe(self, layer: int, prefix: str, moe: MoEConfig) -> MoE:
+        names = self.names.experts
+        assert names is not None, "a family with experts names their tensors"
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         gate_up, down = [], []
         for expert in range(moe.num_experts):

@@ -6,15 +6,13 @@ What differs between families is asked of `families`.
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-from backend.config import ModelConfig, RopeConfig
+from backend.config import LayerSpec, ModelConfig, MoEConfig
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
-from backend.models.families.family import SparseLayers
 from backend.models.quantization import read_quantization
 
 ACTIVATIONS = ("silu", "swish")
@@ -28,37 +26,17 @@ def read_model_config(directory: str | Path) -> ModelConfig:
     family = _find_family(path, raw)
     reader = ConfigReader(path, {**family.defaults, **raw})
     _refuse_unsupported(reader)
-    num_layers = reader.positive("num_hidden_layers")
-    num_heads = reader.positive("num_attention_heads")
-    hidden_size = reader.positive("hidden_size")
-    num_kv_heads = reader.positive("num_key_value_heads", num_heads)
-    if num_heads % num_kv_heads:
-        raise reader.error(
-            "num_key_value_heads", num_kv_heads, f"a divisor of num_attention_heads={num_heads}"
-        )
-    biases = family.read_biases(reader)
-    sparse = _read_experts(reader, family, num_layers)
+    layers = family.read_layers(reader)
+    _check_experts(reader, layers)
     return ModelConfig(
         architecture=family.architecture,
         checkpoint=str(directory),
         vocab_size=reader.positive("vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=reader.positive("intermediate_size"),
-        num_layers=num_layers,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=reader.positive("head_dim", hidden_size // num_heads),
+        hidden_size=reader.positive("hidden_size"),
+        layers=layers,
         max_position_tokens=reader.positive("max_position_embeddings"),
         rms_norm_eps=reader.number("rms_norm_eps"),
         tie_word_embeddings=reader.flag("tie_word_embeddings"),
-        rope=_read_rope(reader),
-        qkv_bias=biases.qkv,
-        o_bias=biases.out,
-        mlp_bias=biases.mlp,
-        qk_norm=family.qk_norm,
-        windows=family.read_windows(reader, num_layers),
-        moe=None if sparse is None else sparse.moe,
-        moe_layers=frozenset() if sparse is None else sparse.layers,
         quantization=read_quantization(reader),
     )
 
@@ -111,63 +89,8 @@ def _refuse_unsupported(reader: ConfigReader) -> None:
         raise reader.unsupported("hidden_act", raw["hidden_act"], "'silu'")
 
 
-def _read_experts(reader: ConfigReader, family: Family, num_layers: int) -> SparseLayers | None:
-    sparse = family.read_experts(reader, num_layers)
-    if sparse is not None and sparse.moe.experts_per_token > sparse.moe.num_experts:
-        expected = f"at most {sparse.moe.num_experts} experts"
-        raise reader.error("num_experts_per_tok", sparse.moe.experts_per_token, expected)
-    return sparse
-
-
-def _read_rope(reader: ConfigReader) -> RopeConfig:
-    """From transformers 4's `rope_scaling` and `rope_theta`, else from transformers 5's `rope_parameters`."""
-    raw = reader.raw
-    found = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    if not isinstance(found, dict):
-        raise reader.error("rope_parameters", found, "an object")
-    if any(isinstance(value, dict) for value in found.values()):
-        raise reader.unsupported("rope_parameters", sorted(found), "the same for all layers")
-    section = ConfigReader(reader.path, found)
-    theta = section.number("rope_theta", reader.number("rope_theta"))
-    rope_type = found.get("rope_type", found.get("type", "default"))
-    partial = found.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
-    if partial not in (None, 1):
-        raise reader.unsupported("partial_rotary_factor", partial, "1.0")
-    if rope_type == "default":
-        return RopeConfig(theta=theta)
-    if rope_type not in ("linear", "llama3", "yarn"):
-        raise reader.unsupported("rope_type", rope_type, "'default', 'linear', 'llama3' and 'yarn'")
-    maximum = reader.number("max_position_embeddings")
-    original = reader.number(
-        "original_max_position_embeddings",  # in transformers the top level overrides the rope section
-        section.number("original_max_position_embeddings", maximum),
-    )
-    if rope_type == "yarn" and found.get("factor") is None:
-        factor = maximum / original
-    else:
-        factor = section.number("factor")
-    return RopeConfig(
-        rope_type=rope_type,
-        theta=theta,
-        factor=factor,
-        original_max_tokens=int(original),
-        low_freq_factor=section.number("low_freq_factor", 1.0),
-        high_freq_factor=section.number("high_freq_factor", 4.0),
-        beta_fast=section.number("beta_fast", 32.0) or 32.0,
-        beta_slow=section.number("beta_slow", 1.0) or 1.0,
-        attention_factor=_yarn_attention_factor(section, factor) if rope_type == "yarn" else 1.0,
-        truncate=bool(found.get("truncate", True)),
-    )
-
-
-def _yarn_attention_factor(section: ConfigReader, factor: float) -> float:
-    """YaRN's attention temperature, as a factor on cos and sin (arXiv:2309.00071, equation 22)."""
-    if section.raw.get("attention_factor") is not None:
-        return section.number("attention_factor")
-
-    def scale(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
-    mscale = section.number("mscale", 0.0)
-    mscale_all = section.number("mscale_all_dim", 0.0)
-    return scale(mscale) / scale(mscale_all) if mscale and mscale_all else scale(1.0)
+def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:
+    for block in {layer.feed_forward for layer in layers}:
+        if isinstance(block, MoEConfig) and block.experts_per_token > block.num_experts:
+            expected = f"at most {block.num_experts} experts"
+            raise reader.error("num_experts_per_tok", block.experts_per_token, expected)

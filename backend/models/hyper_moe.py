@@ -61,7 +61,7 @@ def open_hyper_moe(
                 "without that the model would answer wrongly; restore the key or download it again"
             )
         return None
-    moe = model.moe
+    moe = model.experts
     assert moe is not None, "_read_config refuses models without experts"
     network = HyperNetwork.read(config, model, moe, weights, precision.device)
     return lambda layer: HyperExperts(network, layer, moe, precision.compute)
@@ -73,12 +73,12 @@ def _read_config(model: ModelConfig) -> HyperMoEConfig | None:
     found = reader.raw.get("hyper_moe")
     if found is None:
         return None
-    if model.moe is None:
+    if model.experts is None:
         expected = f"no such key for {model.architecture}, which has no experts"
         raise reader.error("hyper_moe", found, expected)
-    if model.moe.experts_per_token == model.moe.num_experts:
+    if model.experts.experts_per_token == model.experts.num_experts:
         expected = "fewer than all experts (hyper_moe)"
-        raise reader.error("num_experts_per_tok", model.moe.experts_per_token, expected)
+        raise reader.error("num_experts_per_tok", model.experts.experts_per_token, expected)
     names = [field.name for field in fields(HyperMoEConfig)]
     if not isinstance(found, dict) or set(found) != set(names):
         raise reader.error("hyper_moe", found, f"an object with {', '.join(names)}")

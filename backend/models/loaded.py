@@ -52,10 +52,7 @@ class LoadedModel:
     @property
     def kv_layout(self) -> KVLayout:
         """The shape of KV memory; `kv_layout.page_bytes` is the size of a page."""
-        config, precision = self.config, self.precision
-        return KVLayout(
-            config.num_layers, config.num_kv_heads, config.head_dim, precision.kv, precision.device
-        )
+        return self.precision.kv_layout(self.config)
 
     def new_kv_storage(self, num_pages: int) -> KVStorage:
         """KV memory of `num_pages` pages, zeroed."""

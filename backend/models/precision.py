@@ -9,6 +9,7 @@ import torch
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels.linear import WeightLayout, paired
+from backend.kv.storage import KVLayout
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -34,6 +35,11 @@ class Precision:
     weights: WeightLayout
     kv: torch.dtype  # of stored keys and values
 
+    def kv_layout(self, model: ModelConfig) -> KVLayout:
+        """The shape of the model's KV memory."""
+        attention = model.attention
+        return KVLayout(model.num_layers, attention.num_kv_heads, attention.head_dim, self.kv, self.device)
+
 
 def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     """`stored` is the checkpoint's dtype. Raises CheckpointError when CUDA is configured and not available.
@@ -56,7 +62,8 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
     if device.type != "cpu":
         return Precision(device, torch.float32, "plain", torch.float32)
     if narrow:
-        token_bytes = model.num_layers * 2 * model.num_kv_heads * model.head_dim * torch.float32.itemsize
+        heads = sum(layer.attention.num_kv_heads * layer.attention.head_dim for layer in model.layers)
+        token_bytes = 2 * heads * torch.float32.itemsize
         kv = torch.float32 if token_bytes <= _SMALL_KV_BYTES else torch.bfloat16
         weights: WeightLayout = "bf16" if paired.is_available() and not is_small(model) else "half"
         return Precision(device, torch.float32, weights, kv)
@@ -65,9 +72,7 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
 
 def is_small(model: ModelConfig) -> bool:
     """Whether one thread computes the model's widest layer the fastest."""
-    experts = 0 if model.moe is None else model.moe.intermediate_size
-    has_others = len(model.moe_layers) < model.num_layers  # else intermediate_size is not in use
-    widest = max(experts, model.intermediate_size if has_others else 0)
+    widest = max(layer.feed_forward.intermediate_size for layer in model.layers)
     return model.hidden_size * widest < _SMALL_MATRIX
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from backend.config import EngineConfig, ModelConfig, QuantizeConfig
 from backend.digests import revision_of
 from backend.kernels.linear import PackedWeight
-from backend.kv.storage import KVLayout, KVStorage
+from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
@@ -189,8 +189,7 @@ class RoundingBuilder(DecoderBuilder):
         table = self.reader.get(self.names.embedding, (config.vocab_size, config.hidden_size)).to(device)
         embedding, rope = Embedding(table, precision.compute), self.rope()
         pages = torch.arange(-(-max(map(len, prompts)) // PAGE_TOKENS), device=device)
-        layout = KVLayout(config.num_layers, config.num_kv_heads, config.head_dim, precision.kv, device)
-        kv = KVStorage(layout, len(pages))
+        kv = KVStorage(precision.kv_layout(config), len(pages))
         for tokens in prompts:
             places, length = torch.arange(len(tokens), device=device), [len(tokens)]
             ids = torch.tensor(tokens, device=device)

@@ -28,6 +28,7 @@ from backend.models.weights import WeightReader
 from backend.speculative.drafter import Drafter
 from backend.speculative.rollout import (
     Beam,
+    can_compile,
     compile_chain,
     compiled_precision,
     num_elements,
@@ -59,9 +60,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
     num_positions = min(model.max_position_tokens, max_model_tokens)
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
-        has_biases = model.qkv_bias or model.o_bias or model.mlp_bias
-        can_compile = model.qk_norm and not has_biases
-        compiled = compiled_precision(precision, num_elements(model)) if can_compile else None
+        compiled = compiled_precision(precision, num_elements(model)) if can_compile(model) else None
         precision = compiled or precision
         decoder = DecoderBuilder(model, names, reader, precision).build()
     chain = None
@@ -70,12 +69,11 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
         table, head = decoder.embedding.weight, decoder.head.matrix
         chain = compile_chain(table, decoder.layers, head, angles, model.rms_norm_eps)
         chain = chain._replace(final_norm=draft_chain.as_floats(decoder.final_norm.weight))
-    layout = KVLayout(model.num_layers, model.num_kv_heads, model.head_dim, precision.kv, precision.device)
-    return DraftNetwork(decoder, layout, num_positions, chain)
+    return DraftNetwork(decoder, precision.kv_layout(model), num_positions, chain)
 
 
 def _check(folder: str, model: ModelConfig, max_model_tokens: int) -> None:
-    if model.moe is not None:
+    if model.experts is not None:
         raise CheckpointError(f"{folder} is a mixture of experts; choose a dense model to draft with")
     if any(window is not None and window < max_model_tokens for window in model.windows):
         raise CheckpointError(

@@ -17,7 +17,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from backend.config import EngineConfig, ModelConfig, RopeConfig
+from backend.config import AttentionSpec, DenseSpec, EngineConfig, LayerSpec, ModelConfig, RopeConfig
 from backend.errors import CheckpointError
 from backend.kernels.draft_chain import ChainWeights
 from backend.kernels.linear import keeps_float32
@@ -91,29 +91,29 @@ class HeadReader:
     def __init__(self, reader: WeightReader, shape: LayerShape, model: LoadedModel, num_others: int) -> None:
         """`num_others`: weights of other matrices that a draft token needs, the target's head aside."""
         config = model.config
+        attention = AttentionSpec(
+            num_heads=shape.num_attention_heads,
+            num_kv_heads=shape.num_key_value_heads,
+            head_dim=shape.head_dim,
+            rope=RopeConfig(theta=shape.rope_theta),
+            qk_norm=True,
+        )
         layer = ModelConfig(
             architecture="",
             checkpoint=config.checkpoint,
             vocab_size=config.vocab_size,
             hidden_size=shape.hidden_size,
-            intermediate_size=shape.intermediate_size,
-            num_layers=1,
-            num_heads=shape.num_attention_heads,
-            num_kv_heads=shape.num_key_value_heads,
-            head_dim=shape.head_dim,
+            layers=(LayerSpec(attention, DenseSpec(intermediate_size=shape.intermediate_size)),),
             max_position_tokens=config.max_position_tokens,
             rms_norm_eps=shape.rms_norm_eps,
             tie_word_embeddings=True,
-            rope=RopeConfig(theta=shape.rope_theta),
-            qk_norm=True,
-            windows=(None,),
         )
         plain = head_precision(model)
         compiled = compiled_precision(plain, num_elements(layer) + num_others)
         self._is_compiled = compiled is not None
         self.precision = precision = compiled or plain
         self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, precision)
-        self.rope = Rope(layer.rope, shape.head_dim, precision.compute, precision.device)
+        self.rope = Rope(attention.rope, shape.head_dim, precision.compute, precision.device)
         self._reader = reader
         self._shape = shape
         self._model = model

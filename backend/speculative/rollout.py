@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.config import ModelConfig
+from backend.config import AttentionSpec, DenseSpec, LayerSpec, ModelConfig
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import AttentionPlan, Group
 from backend.kernels.tiles import in_tiles
@@ -175,9 +175,31 @@ def compiled_precision(precision: Precision, num_elements: int) -> Precision | N
 
 def num_elements(config: ModelConfig) -> int:
     """Weights of a dense model that each draft token needs: layers' matrices and the output matrix."""
-    heads = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
-    layers = config.num_layers * (heads + 3 * config.intermediate_size)
-    return config.hidden_size * (layers + config.vocab_size)
+    rows = config.vocab_size
+    for layer in config.layers:
+        attention, block = layer.attention, layer.feed_forward
+        rows += 2 * (attention.num_heads + attention.num_kv_heads) * attention.head_dim
+        rows += 3 * block.intermediate_size
+    return config.hidden_size * rows
+
+
+def can_compile(config: ModelConfig) -> bool:
+    """Whether the compiled roll-out knows all parts of the model's layers."""
+    return all(layer == _known(layer) for layer in config.layers)
+
+
+def _known(layer: LayerSpec) -> LayerSpec:
+    """What the compiled roll-out computes of a layer; its windows are checked elsewhere."""
+    own = layer.attention
+    attention = AttentionSpec(
+        num_heads=own.num_heads,
+        num_kv_heads=own.num_kv_heads,
+        head_dim=own.head_dim,
+        rope=own.rope,
+        window=own.window,
+        qk_norm=True,
+    )
+    return LayerSpec(attention, DenseSpec(intermediate_size=layer.feed_forward.intermediate_size))
 
 
 def compile_chain(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from backend.config import LayerSpec
 from backend.models.config_reader import ConfigReader
-from backend.models.families.family import Biases, Family
+from backend.models.families.family import Family
+from backend.models.layer_specs import read_attention, read_dense, same_layers, with_biases
 
 
-def read_biases(reader: ConfigReader) -> Biases:
-    """Attention by `attention_bias`, the feed-forward block by `mlp_bias`."""
-    attention = reader.flag("attention_bias")
-    return Biases(qkv=attention, out=attention, mlp=reader.flag("mlp_bias"))
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
+    """Attention has biases by `attention_bias`, the feed-forward block by `mlp_bias`."""
+    attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
+    return same_layers(reader, attention, read_dense(reader, has_bias=reader.flag("mlp_bias")))
 
 
 DEFAULTS = {
@@ -24,5 +26,5 @@ DEFAULTS = {
 }
 
 FAMILY = Family(
-    architecture="LlamaForCausalLM", model_type="llama", defaults=DEFAULTS, read_biases=read_biases
+    architecture="LlamaForCausalLM", model_type="llama", defaults=DEFAULTS, read_layers=read_layers
 )

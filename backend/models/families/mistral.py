@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from backend.config import LayerSpec
 from backend.models.config_reader import ConfigReader
 from backend.models.families import llama
-from backend.models.families.family import Family, Windows, no_biases
+from backend.models.families.family import Family
+from backend.models.layer_specs import read_attention, read_dense, same_layers
 
 
-def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """`sliding_window` in every layer; null: full attention."""
-    return (reader.optional_positive("sliding_window"),) * num_layers
+    attention = replace(read_attention(reader), window=reader.optional_positive("sliding_window"))
+    return same_layers(reader, attention, read_dense(reader))
 
 
 DEFAULTS = {
@@ -24,6 +29,5 @@ FAMILY = Family(
     architecture="MistralForCausalLM",
     model_type="mistral",
     defaults=DEFAULTS,
-    read_biases=no_biases,
-    read_windows=read_windows,
+    read_layers=read_layers,
 )

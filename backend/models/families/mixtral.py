@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from backend.config import MoEConfig
+from dataclasses import replace
+
+from backend.config import LayerSpec, MoEConfig
 from backend.models.config_reader import ConfigReader
 from backend.models.families import mistral
-from backend.models.families.family import Family, SparseLayers, no_biases
+from backend.models.families.family import Family
+from backend.models.layer_specs import read_attention, same_layers
 from backend.models.names import ExpertNames, WeightNames
 
 
-def read_experts(reader: ConfigReader, num_layers: int) -> SparseLayers:
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Experts as wide as the dense block that they replace; router weights are normalised over the top k."""
     moe = MoEConfig(
         num_experts=reader.positive("num_local_experts"),
@@ -17,7 +20,8 @@ def read_experts(reader: ConfigReader, num_layers: int) -> SparseLayers:
         intermediate_size=reader.positive("intermediate_size"),
         normalise_top_k=True,
     )
-    return SparseLayers(moe, frozenset(range(num_layers)))
+    attention = replace(read_attention(reader), window=reader.optional_positive("sliding_window"))
+    return same_layers(reader, attention, moe)
 
 
 DEFAULTS = {
@@ -41,7 +45,5 @@ FAMILY = Family(
             down="block_sparse_moe.experts.{expert}.w2.weight",
         )
     ),
-    read_biases=no_biases,
-    read_windows=mistral.read_windows,
-    read_experts=read_experts,
+    read_layers=read_layers,
 )

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from backend.config import AttentionSpec, LayerSpec
 from backend.models.config_reader import ConfigReader
 from backend.models.families import llama
-from backend.models.families.family import Biases, Family, Windows
+from backend.models.families.family import Family
+from backend.models.layer_specs import num_layers, read_attention, read_dense
 
 
-def read_biases(reader: ConfigReader) -> Biases:
-    """On q, k and v always; the architecture has no key for it."""
-    return Biases(qkv=True, out=False)
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
+    """Biases on q, k and v always; the architecture has no key for it."""
+    return windowed_layers(reader, replace(read_attention(reader), qkv_bias=True))
 
 
-def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
+def windowed_layers(reader: ConfigReader, attention: AttentionSpec) -> tuple[LayerSpec, ...]:
+    """Dense layers, with each one's window."""
+    dense = read_dense(reader)
+    return tuple(LayerSpec(replace(attention, window=window), dense) for window in _read_windows(reader))
+
+
+def _read_windows(reader: ConfigReader) -> tuple[int | None, ...]:
     """Only with `use_sliding_window`: by `layer_types`, else from layer `max_window_layers` on."""
+    count = num_layers(reader)
     window = reader.optional_positive("sliding_window")
     if window is None or not reader.flag("use_sliding_window"):
-        return (None,) * num_layers
+        return (None,) * count
     layer_types = reader.raw.get("layer_types")
     if layer_types is None:
         first = int(reader.number("max_window_layers"))
-        return tuple(window if layer >= first else None for layer in range(num_layers))
-    if not isinstance(layer_types, list) or len(layer_types) != num_layers:
-        raise reader.error("layer_types", layer_types, f"a list of {num_layers} names")
+        return tuple(window if layer >= first else None for layer in range(count))
+    if not isinstance(layer_types, list) or len(layer_types) != count:
+        raise reader.error("layer_types", layer_types, f"a list of {count} names")
     if unknown := set(layer_types) - {"sliding_attention", "full_attention"}:
         raise reader.error("layer_types", sorted(unknown), "'full_attention' or 'sliding_attention'")
     return tuple(window if name == "sliding_attention" else None for name in layer_types)
@@ -42,6 +53,5 @@ FAMILY = Family(
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
     defaults=DEFAULTS,
-    read_biases=read_biases,
-    read_windows=read_windows,
+    read_layers=read_layers,
 )

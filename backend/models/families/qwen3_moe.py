@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from backend.config import MoEConfig
+from dataclasses import replace
+
+from backend.config import LayerSpec, MoEConfig
 from backend.models.config_reader import ConfigReader
 from backend.models.families import qwen2
-from backend.models.families.family import Family, SparseLayers, Windows
+from backend.models.families.family import Family
+from backend.models.layer_specs import num_layers, read_attention, read_dense, with_biases
 from backend.models.names import ExpertNames, WeightNames
 
 
-def read_windows(reader: ConfigReader, num_layers: int) -> Windows:
-    """With `use_sliding_window` the same window in every layer."""
-    window = reader.optional_positive("sliding_window")
-    return (window if reader.flag("use_sliding_window") else None,) * num_layers
-
-
-def read_experts(reader: ConfigReader, num_layers: int) -> SparseLayers:
-    """Every `decoder_sparse_step`-th layer but `mlp_only_layers`."""
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
+    """Experts in every `decoder_sparse_step`-th layer but `mlp_only_layers`; one window for all layers."""
     moe = MoEConfig(
         # transformers 4 writes num_experts, transformers 5 num_local_experts
         num_experts=reader.positive(
@@ -28,8 +25,12 @@ def read_experts(reader: ConfigReader, num_layers: int) -> SparseLayers:
     )
     step = reader.positive("decoder_sparse_step")
     dense = set(reader.raw.get("mlp_only_layers") or ())
-    layers = frozenset(layer for layer in range(num_layers) if layer not in dense and (layer + 1) % step == 0)
-    return SparseLayers(moe, layers)
+    is_sparse = [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers(reader))]
+    window = reader.optional_positive("sliding_window") if reader.flag("use_sliding_window") else None
+    attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
+    attention = replace(attention, window=window, qk_norm=True)
+    block = read_dense(reader)
+    return tuple(LayerSpec(attention, moe if sparse else block) for sparse in is_sparse)
 
 
 DEFAULTS = {
@@ -56,7 +57,5 @@ FAMILY = Family(
             down="mlp.experts.{expert}.down_proj.weight",
         )
     ),
-    qk_norm=True,
-    read_windows=read_windows,
-    read_experts=read_experts,
+    read_layers=read_layers,
 )

@@ -168,8 +168,8 @@ Mixtures = tuple[MixtureDrafter, MixtureDrafter]
 def mixtures(pair: Any, garbage: float = 0.0) -> Mixtures:  # noqa: ANN401
     network = load_mixture(CONFIG, pair.model, str(pair.folder))
     assert network.chain is not None
-    config = pair.model.config
-    layout = KVLayout(config.num_layers, config.num_kv_heads, config.head_dim, torch.float32, CPU)
+    config, heads = pair.model.config, pair.model.config.attention
+    layout = KVLayout(config.num_layers, heads.num_kv_heads, heads.head_dim, torch.float32, CPU)
     found = (
         MixtureDrafter(network, KVStorage(layout, NUM_PAGES)),
         MixtureDrafter(replace(network, chain=None), KVStorage(layout, NUM_PAGES)),

@@ -76,18 +76,18 @@ def facts(config: ModelConfig) -> dict[str, object]:
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
+        "intermediate_size": None if config.experts else config.layers[0].feed_forward.intermediate_size,
         "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
+        "num_attention_heads": config.attention.num_heads,
+        "num_key_value_heads": config.attention.num_kv_heads,
+        "head_dim": config.attention.head_dim,
         "max_position_embeddings": config.max_position_tokens,
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "rope_theta": config.rope.theta,
+        "rope_theta": config.attention.rope.theta,
         "windows": config.windows,
-        "experts": config.moe and (config.moe.num_experts, config.moe.experts_per_token),
-        "expert_size": config.moe and config.moe.intermediate_size,
+        "experts": config.experts and (config.experts.num_experts, config.experts.experts_per_token),
+        "expert_size": config.experts and config.experts.intermediate_size,
     }
 
 
@@ -107,6 +107,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
         "rope_theta": config.rope_parameters["rope_theta"],
         "windows": tuple(window if name == "sliding_attention" else None for name in types),
         "experts": (experts, config.num_experts_per_tok) if experts else None,
+        "intermediate_size": None if experts else config.intermediate_size,
         "expert_size": getattr(config, "moe_intermediate_size", config.intermediate_size)
         if experts
         else None,

@@ -16,4 +16,5 @@ def test_windows(tmp_path: Path, window: int | None, expected: tuple[int | None,
 
 def test_biases_are_llamas_keys(tmp_path: Path) -> None:
     config = read(tmp_path, "MistralForCausalLM", mlp_bias=True, attention_bias=True)
-    assert not (config.mlp_bias or config.qkv_bias or config.o_bias)
+    (layer,) = set(config.layers)
+    assert not (layer.feed_forward.has_bias or layer.attention.qkv_bias or layer.attention.o_bias)

@@ -15,7 +15,7 @@ WINDOW = {"sliding_window": 9, "use_sliding_window": True}
 
 def test_biases(tmp_path: Path) -> None:
     config = read(tmp_path, "Qwen2ForCausalLM")
-    assert config.qkv_bias and not config.o_bias and not config.qk_norm
+    assert config.attention.qkv_bias and not config.attention.o_bias and not config.attention.qk_norm
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from tests.backend.models.families.configs import read
 
 def test_heads(tmp_path: Path) -> None:
     config = read(tmp_path, "Qwen3ForCausalLM")
-    assert config.qk_norm and not config.qkv_bias and config.head_dim == 128
-    assert read(tmp_path, "Qwen3ForCausalLM", head_dim=24).head_dim == 24
+    assert config.attention.qk_norm and not config.attention.qkv_bias and config.attention.head_dim == 128
+    assert read(tmp_path, "Qwen3ForCausalLM", head_dim=24).attention.head_dim == 24
 
 
 def test_windows(tmp_path: Path) -> None:

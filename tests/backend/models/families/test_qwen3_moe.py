@@ -19,9 +19,11 @@ def test_experts(tmp_path: Path) -> None:
         decoder_sparse_step=2,
         mlp_only_layers=[3],
     )
-    assert config.moe is not None and config.moe.num_experts == 6 and not config.moe.normalise_top_k
-    assert config.moe_layers == {1}
-    assert config.qk_norm and config.head_dim == 16
+    assert (
+        config.experts is not None and config.experts.num_experts == 6 and not config.experts.normalise_top_k
+    )
+    assert [layer.feed_forward is config.experts for layer in config.layers] == [False, True, False, False]
+    assert config.attention.qk_norm and config.attention.head_dim == 16
 
 
 def test_windows(tmp_path: Path) -> None:
