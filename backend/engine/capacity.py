@@ -11,7 +11,6 @@ from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
 from backend.models.checkpoint_config import context_tokens
 from backend.models.loaded import LoadedModel
-from backend.tokenizer.files import read_eos_token_ids
 from backend.types import PAGE_TOKENS
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
@@ -23,6 +22,8 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
 
     `drafter_page_bytes`: memory that drafters take for each page.
     """
+    from backend.tokenizer.files import read_eos_token_ids  # a model runs without a tokenizer too
+
     num_pages = num_pages_for(config, model, drafter_page_bytes)
     wanted = context_tokens(model.config, config.max_model_tokens)
     return RunnerFacts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from backend.config import EngineConfig
 from backend.engine.checks import check_request
@@ -28,8 +29,10 @@ from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
 from backend.speculative.speculator import Speculator
 from backend.speculative.suffix import SuffixDrafter
-from backend.structured.compiler import GrammarCompiler
 from backend.types import Draft, FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput
+
+if TYPE_CHECKING:
+    from backend.structured.compiler import GrammarCompiler
 
 _ADAPTER_WAIT_S = 0.05
 

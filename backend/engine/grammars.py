@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TYPE_CHECKING
 
 from backend.engine.step_report import GrammarReport
 from backend.errors import RequestError, TryAgain
-from backend.structured.compiled_grammar import CompiledGrammar
-from backend.structured.compiler import GrammarCompiler, new_grammar
 from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
+
+if TYPE_CHECKING:
+    from backend.structured.compiled_grammar import CompiledGrammar
+    from backend.structured.compiler import GrammarCompiler
 
 _PAUSE_S = 0.005
 """Longest wait of a step that has nothing to compute before a grammar is compiled."""
@@ -51,6 +54,8 @@ class Grammars:
 
     def settle(self) -> list[tuple[Sequence, RequestError | TryAgain]]:
         """Unblock sequences whose grammar is compiled; returns those whose grammar was rejected, and why."""
+        from backend.structured.compiler import new_grammar  # an engine runs without llguidance too
+
         if self._compiler is not None:
             self._compiler.resume()
         rejected: list[tuple[Sequence, RequestError | TryAgain]] = []

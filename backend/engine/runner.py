@@ -25,7 +25,6 @@ from backend.sampling.sampler import Sampler
 from backend.speculative.backoff import FailureGuard
 from backend.speculative.drafter import StepObserver
 from backend.speculative.verify import Verdict, detours, verify
-from backend.structured.mask import apply_grammars
 from backend.types import PAGE_TOKENS, Plan, Sequence, TokenLogprobs
 
 
@@ -129,6 +128,8 @@ class ModelRunner:
         bans = table.bans(rows, step.positions)
         mask_s = 0.0
         if table.has_grammars:
+            from backend.structured.mask import apply_grammars  # an engine runs without llguidance too
+
             started_s = time.perf_counter()
             apply_grammars(logits, masked_draws(step.sampled))
             ban_where_feasible(logits, bans)

@@ -6,10 +6,12 @@ import errno
 import json
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from backend.errors import CheckpointError, RequestError
-from backend.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from backend.tokenizer import Tokenizer
 
 _SEQUENCE_TOKENS = 512
 _MOST_TOKENS = 1 << 15
@@ -32,6 +34,8 @@ def open_prompts(path: Path) -> BufferedReader:
 
 def read_prompts(path: Path, checkpoint: Path, max_tokens: int) -> list[list[int]]:
     """Token ids of prompts of at most `max_tokens`: of each line of JSONL, or of pieces of a text."""
+    from backend.tokenizer import Tokenizer  # a model is loaded without one too
+
     tokenizer = Tokenizer.from_checkpoint(checkpoint)
     length = min(_SEQUENCE_TOKENS, max_tokens)
     found: list[list[int]] = []
