@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench import (
-    adapters,
-    background,
-    cache,
-    cache_index,
-    cache_semantic,
-    chaos,
-    engine,
-    faults,
-    gateway,
-    grammars,
-    guardrails,
-    policy,
-    prefix,
-    report,
-    scheduler,
-    soak,
-    speculative,
-    stall,
-    step,
-    translation,
-)
+FOLDER = Path(__file__).parent
+BENCHMARKS = (
+    "adapters", "background", "cache", "cache_index", "cache_semantic", "chaos", "engine", "faults",
+    "gateway", "gpu", "grammars", "guardrails", "policy", "prefix", "soak", "speculative", "stall", "step",
+    "translation",
+)  # fmt: skip
 
 
 def main() -> None:
+    """Imports only the benchmark that is asked for: each needs other packages."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--json", metavar="FILE", help="append results to FILE, one JSON line per table")
     default = Path(tempfile.gettempdir(), "penstock-bench")
     parser.add_argument("--dir", default=str(default), help=f"where checkpoints are kept (default {default})")
     commands = parser.add_subparsers(dest="benchmark", required=True)
-    modules = (
-        adapters, background, cache, cache_index, cache_semantic, chaos, engine, faults, gateway, grammars,
-        guardrails, policy, prefix, soak, speculative, stall, step, translation,
-    )  # fmt: skip
-    for module in modules:
-        name = module.__name__.rsplit(".", 1)[1]
-        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    for name in BENCHMARKS:
+        command = commands.add_parser(name, help=summary(name))
+        if name in sys.argv[1:]:
+            module = importlib.import_module(f"tests.bench.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
     commands.add_parser("scheduler", help="Python time per step of the scheduler alone").set_defaults(
         run=_scheduler
     )
@@ -58,7 +41,16 @@ def main() -> None:
     arguments.run(arguments)
 
 
+def summary(name: str) -> str:
+    """The first line of a benchmark's docstring."""
+    path = FOLDER / f"{name}.py"
+    with (path if path.exists() else FOLDER / name / "__init__.py").open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"')
+
+
 def _scheduler(arguments: argparse.Namespace) -> None:
+    from tests.bench import report, scheduler
+
     report.show("scheduler · Python per step, no forward pass", [scheduler.run()], arguments.json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -12,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("torch", "numpy", "transformers", "starlette", "uvicorn", "uvloop", "aiohttp", "msgspec")
+PACKAGES = (
+    "torch",
+    "triton",
+    "numpy",
+    "transformers",
+    "starlette",
+    "uvicorn",
+    "uvloop",
+    "aiohttp",
+    "msgspec",
+)
 
 Row = dict[str, Any]
 
@@ -34,8 +45,17 @@ def machine() -> dict[str, str]:
         "memory_gib": f"{memory_kib / 2**20:.0f}",
         "python": platform.python_version(),
         "commit": commit or "unknown",
-        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        **_versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of those packages that are here."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def show(title: str, rows: Sequence[Row], json_path: str | None) -> None:
