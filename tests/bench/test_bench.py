@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from tests.bench import load
+from tests.bench.__main__ import BENCHMARKS
 from tests.bench.faults import streamed_outcome, whole_outcome
 from tests.bench.gateway import _milliseconds
 from tests.bench.stopwatch import Stopwatch, median_and_quartiles
@@ -101,11 +102,20 @@ for name in {names}:
 
 def test_every_benchmark_explains_itself() -> None:
     """In one process: importing torch for each takes longer than all the rest."""
-    names = ["cache", "chaos", "engine", "gateway", "prefix", "soak", "speculative", "stall", "step"]
+    names = ["cache", "chaos", "engine", "gateway", "gpu", "prefix", "soak", "speculative", "stall", "step"]
     names += ["scheduler", "checkpoints"]
     command = [sys.executable, "-c", HELP.format(names=names)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"^usage: python -m tests.bench (\w+)", shown, re.M) == names
+
+
+def test_help_lists_every_benchmark_without_importing_any() -> None:
+    code = "import sys; sys.argv = ['bench', '--help']; from tests.bench.__main__ import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert all(f"    {name} " in shown.stdout for name in BENCHMARKS)
+    assert "Engine against engine on one checkpoint" in shown.stdout
+    assert "tests.bench.engine" not in shown.stderr and "torch" not in shown.stderr
 
 
 async def test_the_substitutes_for_nginx_and_wrk() -> None:

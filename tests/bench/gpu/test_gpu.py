@@ -1,0 +1,91 @@
+"""The plan, and that the whole command needs six packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.bench.gpu.cards import CARDS
+from tests.bench.gpu.plan import launches
+from tests.bench.gpu.sections import SECTIONS, step_bytes, step_flops
+from tests.bench.gpu.shapes import MODELS, config_of
+from tests.bench.gpu.trace import Work, traced
+
+ALLOWED = {"torch", "triton", "numpy", "numba", "safetensors", "msgspec"}
+NEEDED_BY_THEM = {
+    "functorch", "torchgen", "llvmlite", "filelock", "fsspec", "networkx", "sympy", "mpmath",
+    "typing_extensions",
+}  # fmt: skip
+ONLY_ALLOWED = f"""
+import importlib.metadata, sys
+installed = {{name for name in importlib.metadata.packages_distributions() if name.isidentifier()}}
+for name in installed - {ALLOWED | NEEDED_BY_THEM!r} - set(sys.stdlib_module_names):
+    if name not in {{"backend", "tests"}}:
+        sys.modules[name] = None  # import raises ModuleNotFoundError
+from tests.bench.__main__ import main
+main()
+"""
+
+
+def bench(*arguments: str, code: int = 0) -> str:
+    """What the command prints where only those packages are installed."""
+    command = [sys.executable, "-c", ONLY_ALLOWED, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The lines of the whole plan, by section or by model and work."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    bench("--json", str(path), "gpu", "--plan")
+    tables = [json.loads(line)["rows"] for line in path.read_text().splitlines()]
+    return {row.get("section") or (row["model"], row["work"]): row for table in tables for row in table}
+
+
+def test_the_plan_has_every_section_and_model(plan: dict[str, Any]) -> None:
+    assert {section.name for section in SECTIONS} <= set(plan)
+    assert {name for name, _ in set(plan) - {section.name for section in SECTIONS}} == set(MODELS) - {"tiny"}
+    for name in ("rms_norm", "kv_write", "paged_attention decode", "paged_attention prefill", "swiglu"):
+        assert plan[name]["launches"] >= 1 and plan[name]["programs/SM"], name
+
+
+def test_floors_are_those_of_the_targets(plan: dict[str, Any]) -> None:
+    """Figures that were computed by hand: 8B in bfloat16 reads 15 GB for a token, in 5 ms of an H100."""
+    one = plan["Llama-3.1-8B", "1 x 1 of 1024"]
+    assert one["MB"] == pytest.approx(15_000, rel=0.02) and one["tok/s"] == pytest.approx(156, rel=0.02)
+    prefill = plan["paged_attention prefill"]
+    assert prefill["GFLOP"] * 1e9 / (prefill["at most µs"] / 1e6) == pytest.approx(400e12)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-8B", "Llama-3.1-8B", "tiny"])
+def test_formulas_are_what_the_step_computes(name: str) -> None:
+    """Products that torch was asked for: their FLOPs and bytes are those of the section's formulas."""
+    config, section = config_of(MODELS[name]), next(each for each in SECTIONS if each.name == "products")
+    layer, _ = launches(name, section.work, 90)
+    own = [kernel for kernel in layer if kernel.op == "products"]
+    assert sum(kernel.num_flops for kernel in own) == section.num_flops(config, section.work)
+    assert sum(kernel.num_bytes for kernel in own) == section.num_bytes(config, section.work)
+
+
+def test_a_step_is_its_layers_and_its_head() -> None:
+    shape, work = MODELS["tiny"], Work(4, context=64)
+    found, config = traced(shape, work, 90), config_of(shape)
+    attention = 4 * config.num_layers * config.head_dim * config.num_heads * work.streams * work.context
+    own = found.of("products")
+    assert sum(kernel.num_flops for kernel in own) + attention == step_flops(config, work)
+    keys_values = config.num_layers * 4 * config.num_kv_heads * config.head_dim * work.streams * work.context
+    products = sum(kernel.num_bytes for kernel in own)  # and their inputs and outputs
+    assert step_bytes(config, work) == pytest.approx(products + keys_values, rel=0.06)
+    assert found.copies["downloads"] == 1
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
+def test_every_card_has_launches(card: Any) -> None:  # noqa: ANN401
+    layer, _ = launches("tiny", Work(2, context=64), card.arch)
+    assert {"rms_norm", "paged_attention", "swiglu", "products"} <= {kernel.op for kernel in layer}
