@@ -50,7 +50,7 @@ def machine() -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    """Of those packages that are here."""
+    """The versions of those packages that are here."""
     found = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _COPIED = 0.9
-"""Of a datasheet's bandwidth, what a copy of memory reaches: measured on H100 and H200, taken for others."""
+"""The share of a datasheet's bandwidth that a copy of memory reaches: that of H100 and H200, for all others."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def step_bytes(m: ModelConfig, w: Work) -> float:
 
 
 def step_flops(m: ModelConfig, w: Work) -> float:
-    """Of all products and of attention."""
+    """FLOPs of all products and of attention."""
     products = m.num_layers * (_tokens(w) * _weights(m) + _experts(m, w)[1])
     head = w.streams * m.vocab_size * m.hidden_size
     return 2 * (products + head) + 4 * m.num_layers * m.head_dim * _attended(m, w)
