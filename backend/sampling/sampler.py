@@ -24,6 +24,9 @@ _MIN_TEMPERATURE = 1e-6
 _RUN_TOKENS = 128
 """Two-level search: first over the sums of runs of this many tokens, then within a run."""
 
+_MAX_TOP_K = 2**31 - 1
+"""More would not fit into a word; no vocabulary is as large."""
+
 _BLOCK_ELEMENTS = 2**20
 """Logits processed at once: bounds memory, and stays in the CPU's cache."""
 
@@ -38,6 +41,17 @@ class SamplingBatch:
     top_k: NDArray[np.int64]  # 0: off
     top_p: NDArray[np.float32]  # 1: off
     min_p: NDArray[np.float32]  # 0: off
+
+    def words(self) -> NDArray[np.int32]:
+        """Seed (two words), position, temperature, top_k, top_p and min_p as bits, and a 0: [R, 8]."""
+        words = np.zeros((len(self.seeds), 8), dtype=np.int32)
+        words[:, :2] = np.ascontiguousarray(self.seeds).view(np.int32).reshape(-1, 2)
+        words[:, 2] = self.positions
+        words[:, 3] = self.temperature.view(np.int32)
+        words[:, 4] = np.minimum(self.top_k, _MAX_TOP_K)
+        words[:, 5] = self.top_p.view(np.int32)
+        words[:, 6] = self.min_p.view(np.int32)
+        return words
 
 
 class Sampler:

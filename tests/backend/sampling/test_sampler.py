@@ -195,3 +195,12 @@ def test_logits_are_not_modified() -> None:
     before = logits.clone()
     Sampler(500, CPU).sample(logits, batch_of(4, temperature=[0, 1, 1, 1], top_k=[0, 0, 5, 300], top_p=0.9))
     assert torch.equal(logits, before)
+
+
+def test_parameters_as_words() -> None:
+    batch = batch_of(2, seeds=[2**64 - 2, 1 << 32], positions=[7, 8], top_k=[2**40, 5], top_p=0.5, min_p=1.0)
+    words = batch.words()
+    assert words.dtype == np.int32 and words.shape == (2, 8) and words[:, 7].tolist() == [0, 0]
+    assert words[:, :3].tolist() == [[-2, -1, 7], [0, 1, 8]] and words[:, 4].tolist() == [2**31 - 1, 5]
+    floats = np.ascontiguousarray(words[:, [3, 5, 6]]).view(np.float32)
+    assert floats.tolist() == [[1.0, 0.5, 1.0]] * 2
