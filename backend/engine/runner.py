@@ -46,7 +46,7 @@ class ModelRunner:
         self._step = 0
         self._storage = storage
         self._facts = facts
-        self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids)
+        self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids, model.device)
         self._sampler = Sampler(facts.vocab_size, model.device)
         self._prompt_scores: dict[Sequence, list[TokenLogprobs | None]] = {}
 
@@ -63,7 +63,8 @@ class ModelRunner:
         step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
-        hidden = self._model.forward(step.step_input, self._storage, layers if wants_layers else None)
+        context = self._model.open(step.step_input, self._storage)
+        hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
         unsound = _non_finite(plan, step, hidden)
         result = StepResult([], [])
@@ -86,7 +87,7 @@ class ModelRunner:
     def _logits(self, step: PreparedStep, hidden: Tensor) -> Tensor:
         """The logits of the step's N draws, [N, V]."""
         if len(step.token_index) != hidden.shape[0]:
-            hidden = hidden[torch.from_numpy(step.token_index).to(hidden.device)]
+            hidden = hidden.index_select(0, step.drawn_after)
         rows = step.step_input.adapters
         if rows is None or self._model.decoder.head.adapters is None:
             return self._model.logits(hidden)
@@ -200,7 +201,7 @@ class ModelRunner:
 
     def _score_prompts(self, plan: Plan, step: PreparedStep, hidden: Tensor) -> None:
         """Compute log-probabilities of prompt tokens for the chunks of requests that asked for them."""
-        for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
+        for chunk, offset in zip(plan.chunks, step.offsets, strict=True):
             sequence = chunk.sequence
             num_top = sequence.request.params.prompt_logprobs
             if num_top is None or sequence.num_output_tokens:
@@ -235,7 +236,7 @@ def _non_finite(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]
     Every draft token is checked by its own logits.
     """
     found: list[tuple[Sequence, Tensor]] = []
-    for chunk, offset in zip(plan.chunks, step.offsets.tolist(), strict=True):
+    for chunk, offset in zip(plan.chunks, step.offsets, strict=True):
         if (chunk.num_tokens > 1 and not chunk.draft) or not chunk.samples:
             found.append((chunk.sequence, hidden[offset : offset + chunk.num_tokens].isfinite().all()))
     if not found:

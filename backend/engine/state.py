@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Container
 
 import numpy as np
+import torch
 
+from backend.engine.page_table import PageTable
 from backend.kv.manager import pages_for
 from backend.sampling.logits import Ints, RowEdits, TokenCounts
 from backend.sampling.sampler import SamplingBatch
-from backend.types import PAGE_TOKENS, ScheduledChunk, Sequence
+from backend.types import ScheduledChunk, Sequence
 
 
 class StateTable:
     """Rows 0 … max_rows - 1, assigned by the scheduler; filled when the owner is first scheduled."""
 
-    def __init__(self, max_rows: int, max_model_tokens: int, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, max_rows: int, max_model_tokens: int, eos_token_ids: frozenset[int], device: torch.device
+    ) -> None:
         self._eos_token_ids = eos_token_ids
         self._owners: list[Sequence | None] = [None] * max_rows
         self._row_of: dict[Sequence, int] = {}
-        self._page_table = np.zeros((max_rows, -(-max_model_tokens // PAGE_TOKENS)), dtype=np.int64)
-        self._num_pages = [0] * max_rows  # valid columns of each page-table row
+        self.page_table = PageTable(max_rows, pages_for(max_model_tokens), device)
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._temperature = np.zeros(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
@@ -40,18 +43,15 @@ class StateTable:
 
     def bind(self, chunks: list[ScheduledChunk]) -> Ints:
         """The rows [B] of the chunks; fills those of new owners and updates page tables."""
-        owners, num_pages = self._owners, self._num_pages
+        owners, grow = self._owners, self.page_table.grow
         rows: list[int] = []
         for chunk in chunks:
             sequence = chunk.sequence
             row = sequence.row
             if owners[row] is not sequence:
                 self._fill(row, sequence)
-            pages, known = sequence.pages, num_pages[row]
-            if len(pages) > known:
-                self._page_table[row, known : len(pages)] = pages[known:]
-                # Pages after the chunk's own tokens are for drafts: they are given back, and may change.
-                num_pages[row] = pages_for(chunk.end - len(chunk.draft))
+            # Pages after the chunk's own tokens are for drafts: they are given back, and may change.
+            grow(row, sequence.pages, pages_for(chunk.end - len(chunk.draft)))
             rows.append(row)
         return np.array(rows, dtype=np.int64)
 
@@ -60,15 +60,6 @@ class StateTable:
         row = self._row_of.pop(sequence, None)
         if row is not None:
             self._clear(row)
-
-    def pages(self, rows: Ints, num_columns: int) -> Ints:
-        """Page table [B, num_columns] of these rows, padded with 0."""
-        return self._page_table[rows, :num_columns]
-
-    def slots(self, rows: Ints, positions: Ints) -> Ints:
-        """KV slots of the tokens at `positions` of `rows`: [T] from two [T]."""
-        pages: Ints = self._page_table[rows, positions // PAGE_TOKENS]
-        return pages * PAGE_TOKENS + positions % PAGE_TOKENS
 
     def sampling(self, rows: Ints, positions: Ints) -> SamplingBatch:
         """Sampling parameters for the tokens at `positions`."""
@@ -117,8 +108,7 @@ class StateTable:
 
     def _clear(self, row: int) -> None:
         self._owners[row] = None
-        self._page_table[row] = 0
-        self._num_pages[row] = 0
+        self.page_table.clear(row)
         self._edits.pop(row, None)
         self._banned_until.pop(row, None)
         self._num_top.pop(row, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import torch
 from torch import Tensor
 
 _IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -15,3 +16,8 @@ def uses_triton(x: Tensor) -> bool:
     With TRITON_INTERPRET=1 in its environment a process takes the GPU's path without a GPU, slowly.
     """
     return x.is_cuda or _IS_INTERPRETED
+
+
+def has_triton(device: torch.device) -> bool:
+    """The same of all tensors on `device`."""
+    return device.type == "cuda" or _IS_INTERPRETED

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.kernels.lora import AdapterRows
+from backend.kernels.paged_attention import DeviceStep, ancestor_words
+from backend.kernels.upload import upload
+from backend.types import PAGE_TOKENS, tree_depths
+
+Words = NDArray[np.int32]
+Ints = NDArray[np.int64]
+Trees = Mapping[int, tuple[int, ...]]
+"""By index of the sequences whose tokens are a draft tree: parents of all of them but the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +30,77 @@ class StepInput:
     well, but their positions follow their depth, and they only see their ancestors.
     """
 
-    token_ids: Tensor  # [T] int64
-    positions: Tensor  # [T] int64, from 0 within the sequence
+    token_ids: Tensor  # [T] int32
     slots: Tensor  # [T] int64: page * PAGE_TOKENS + offset, where the token's key and value go
+    on_device: DeviceStep
     query_lens: list[int]  # [B] tokens computed in this step
     context_lens: list[int]  # [B] tokens in KV memory after this step
-    page_table: Tensor  # [B, P] int64, padded with 0
+    rows: list[int]  # [B] of the page table
     adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
-    # b → parents of all tokens of a draft tree but its first, as in types.DraftTree. None: no trees.
-    trees: Mapping[int, tuple[int, ...]] | None = None
+    trees: Trees = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        num_tokens = sum(self.query_lens)
-        assert len(self.query_lens) == len(self.context_lens) == self.page_table.shape[0]
-        assert self.token_ids.shape == self.positions.shape == self.slots.shape == (num_tokens,)
-        assert self.token_ids.dtype == self.slots.dtype == self.page_table.dtype == torch.int64
+        assert self.token_ids.shape == self.slots.shape == self.positions.shape
+        assert len(self.query_lens) == len(self.context_lens) == len(self.rows)
+        assert self.slots.dtype == torch.int64
 
     @property
-    def num_tokens(self) -> int:
-        """T, the tokens of the step."""
-        return int(self.token_ids.shape[0])
+    def positions(self) -> Tensor:
+        """[T] int32, from 0 within the sequence."""
+        return self.on_device.positions
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a step's tokens are, in NumPy."""
+
+    starts: Words  # [B + 1] index of each sequence's first token, and T
+    owners: Ints  # [T] each token's sequence
+    places: Ints  # [T] its number in the sequence: where it is in KV memory
+    positions: Words  # [T] the same but in trees, where it is the depth that counts
+    context_lens: Words  # [B]
+    ancestors: Words  # [T, 2], see DeviceStep; [0, 2] without trees
+
+
+def lay_out(query_lens: Sequence[int], context_lens: Sequence[int], trees: Trees) -> Layout:
+    """The layout of sequences with these lengths."""
+    lengths, contexts = np.array(query_lens, dtype=np.int64), np.array(context_lens, dtype=np.int32)
+    starts = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=starts[1:])
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    begins = contexts - lengths
+    places = (begins - starts[:-1])[owners] + np.arange(len(owners))
+    positions = places.astype(np.int32)
+    for b, parents in trees.items():
+        positions[starts[b] + 1 : starts[b + 1]] = begins[b] + np.array(tree_depths(parents))
+    words = ancestor_words(len(owners) if trees else 0, starts, trees)
+    return Layout(starts, owners, places, positions, contexts, words)
+
+
+def step_of_tables(
+    token_ids: Tensor,
+    query_lens: list[int],
+    context_lens: list[int],
+    page_table: Ints,
+    device: torch.device,
+    trees: Trees | None = None,
+) -> StepInput:
+    """The step of sequences whose pages are the rows of `page_table` [B, P]; one upload, but for tokens."""
+    layout = lay_out(query_lens, context_lens, trees or {})
+    pages = page_table[layout.owners, layout.places // PAGE_TOKENS]
+    rows = np.arange(len(query_lens), dtype=np.int32)
+    arrays = (
+        pages * PAGE_TOKENS + layout.places % PAGE_TOKENS,
+        np.ascontiguousarray(page_table),
+        layout.starts,
+        layout.context_lens,
+        rows,
+        layout.positions,
+        layout.ancestors,
+    )
+    slots, table, starts, contexts, table_rows, positions, words = upload(arrays, device)
+    ancestors = words if trees else None
+    longest = max(query_lens), max(context_lens)
+    on_device = DeviceStep(starts, contexts, table_rows, table, positions, ancestors, *longest)
+    token_ids = token_ids.to(device)
+    return StepInput(token_ids, slots, on_device, query_lens, context_lens, rows.tolist(), trees=trees or {})

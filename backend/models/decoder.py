@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backend.config import ModelConfig
 from backend.kernels.lora import AdapterRows
-from backend.kernels.paged_attention import plan_attention
+from backend.kernels.paged_attention import Step, plan_attention
 from backend.kv.storage import KVStorage
 from backend.layers.attention import Attention, AttentionContext
 from backend.layers.embedding import Embedding
@@ -50,13 +50,18 @@ class Decoder:
     final_norm: RMSNorm
     head: Linear
 
-    def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
-        """Compute the step's tokens and store their keys and values; returns the residual stream [T, D].
+    def open(self, step: StepInput, kv: KVStorage) -> AttentionContext:
+        """Plan a step's attention, once for all layers."""
+        return open_context(self.config, self.rope, step, kv, self.embedding.dtype)
+
+    def forward(
+        self, token_ids: Tensor, context: AttentionContext, layers: list[Tensor] | None = None
+    ) -> Tensor:
+        """Compute the step's tokens [T] and store their keys and values; returns the residual stream [T, D].
 
         Each layer but the last appends its output [T, D] to `layers`.
         """
-        hidden = self.embedding(step.token_ids)
-        context = open_context(self.config, self.rope, step, kv, hidden.dtype)
+        hidden = self.embedding(token_ids)
         added = self.layers[0](hidden, context)
         for layer in self.layers[1:]:
             if layers is not None:
@@ -74,7 +79,6 @@ def open_context(
 ) -> AttentionContext:
     """What attention of all layers needs for a step; `dtype` is that of activations."""
     cos, signed_sin = rope(step.positions, max(step.context_lens))
-    plan = plan_attention(
-        step.query_lens, step.context_lens, step.page_table, config.windows, dtype, step.trees
-    )
+    lengths = step.query_lens, step.context_lens
+    plan = plan_attention(Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows)
     return AttentionContext(plan, cos, signed_sin, step.slots, kv, step.adapters)

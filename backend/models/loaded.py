@@ -13,6 +13,7 @@ from backend.config import EngineConfig, ModelConfig
 from backend.digests import check_digests, check_listed
 from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
+from backend.layers.attention import AttentionContext
 from backend.layers.linear import LinearPart
 from backend.layers.step_input import StepInput
 from backend.models.build import DecoderBuilder
@@ -58,13 +59,21 @@ class LoadedModel:
         """KV memory of `num_pages` pages, zeroed."""
         return KVStorage(self.kv_layout, num_pages)
 
-    def forward(self, step: StepInput, kv: KVStorage, layers: list[Tensor] | None = None) -> Tensor:
-        """Compute the step; writes `kv` at step.slots. Returns hidden states [T, D], the input of `logits`.
+    def open(self, step: StepInput, kv: KVStorage) -> AttentionContext:
+        """Plan the step's attention: what `forward` needs, apart from tokens."""
+        with torch.inference_mode():
+            return self.decoder.open(step, kv)
+
+    def forward(
+        self, token_ids: Tensor, context: AttentionContext, layers: list[Tensor] | None = None
+    ) -> Tensor:
+        """Compute the step's tokens [T]; writes the context's KV memory. Returns hidden states [T, D], the
+        input of `logits`.
 
         Hidden-state capture: each layer but the last appends its output [T, D] to `layers`.
         """
         with torch.inference_mode():
-            return self.decoder.forward(step, kv, layers)
+            return self.decoder.forward(token_ids, context, layers)
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """Logits of R rows of forward's result: [R, D] → [R, vocab] float32.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +24,7 @@ from backend.layers.attention import AttentionContext
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
-from backend.layers.step_input import StepInput
+from backend.layers.step_input import step_of_tables
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder, DecoderLayer, open_context
 from backend.models.names import WeightNames
@@ -188,10 +189,9 @@ class RoundingBuilder(DecoderBuilder):
         config, precision, device = self.config, self.precision, self.precision.device
         table = self.reader.get(self.names.embedding, (config.vocab_size, config.hidden_size)).to(device)
         embedding, rope = Embedding(table, precision.compute), self.rope()
-        pages = torch.arange(-(-max(map(len, prompts)) // PAGE_TOKENS), device=device)
-        kv = KVStorage(precision.kv_layout(config), len(pages))
+        pages = np.arange(-(-max(map(len, prompts)) // PAGE_TOKENS))[None]
+        kv = KVStorage(precision.kv_layout(config), pages.size)
         for tokens in prompts:
-            places, length = torch.arange(len(tokens), device=device), [len(tokens)]
-            ids = torch.tensor(tokens, device=device)
-            step = StepInput(ids, places, places, length, length, pages.unsqueeze(0))
-            yield embedding(ids), open_context(config, rope, step, kv, precision.compute)
+            length = [len(tokens)]
+            step = step_of_tables(torch.tensor(tokens), length, length, pages, device)
+            yield embedding(step.token_ids), open_context(config, rope, step, kv, precision.compute)

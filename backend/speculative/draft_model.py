@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from backend.errors import CheckpointError
 from backend.kernels import draft_chain
 from backend.kv.manager import KVManager
 from backend.kv.storage import KVLayout, KVStorage
-from backend.layers.step_input import StepInput
+from backend.layers.step_input import step_of_tables
 from backend.models.build import DecoderBuilder
 from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
@@ -36,7 +35,7 @@ from backend.speculative.rollout import (
     roll_out,
     roll_out_compiled,
 )
-from backend.types import PAGE_TOKENS, Draft, Sequence
+from backend.types import Draft, Sequence
 
 CATCH_UP_TOKENS = 512
 """Tokens computed per step for sequences that must catch up: the others do not wait longer for them."""
@@ -191,18 +190,8 @@ class DraftModelDrafter(Drafter):
         self, token_ids: Tensor, pages: list[list[int]], starts: list[int], counts: list[int]
     ) -> Tensor:
         """Compute `counts` tokens of each sequence from position `starts` on; the residual stream [T, D]."""
-        device = self._storage.layout.device
-        owners = np.repeat(np.arange(len(counts)), counts)
-        offsets = np.cumsum(counts) - counts
-        positions = np.array(starts)[owners] + np.arange(len(owners)) - offsets[owners]
-        table = page_table(pages, int(positions.max()) + 1)
-        slots = table[owners, positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS
-        step = StepInput(
-            token_ids=token_ids.to(device),
-            positions=torch.from_numpy(positions).to(device),
-            slots=torch.from_numpy(slots).to(device),
-            query_lens=counts,
-            context_lens=[start + count for start, count in zip(starts, counts, strict=True)],
-            page_table=torch.from_numpy(table).to(device),
-        )
-        return self._network.decoder.forward(step, self._storage)
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        device, table = self._storage.layout.device, page_table(pages, max(ends))
+        step = step_of_tables(token_ids, counts, ends, table, device)
+        decoder = self._network.decoder
+        return decoder.forward(step.token_ids, decoder.open(step, self._storage))

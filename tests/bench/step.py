@@ -22,7 +22,7 @@ from backend.kv.storage import KVStorage
 from backend.layers import attention, mlp
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
-from backend.layers.step_input import StepInput
+from backend.layers.step_input import StepInput, step_of_tables
 from backend.models import decoder
 from backend.models.loaded import LoadedModel, load_model
 from backend.types import PAGE_TOKENS
@@ -89,17 +89,15 @@ def _step(streams: int, num_tokens: int) -> StepInput:
     lengths = (CONTEXT + torch.randint(-SPREAD, SPREAD + 1, (streams,))).tolist()
     lengths = [num_tokens] if num_tokens > 1 else [CONTEXT] if streams == 1 else lengths
     pages = -(-max(lengths) // PAGE_TOKENS)
-    table = torch.randperm(streams * pages).view(streams, pages)
-    positions = torch.cat([torch.arange(length - num_tokens, length) for length in lengths])
-    rows = torch.arange(streams).repeat_interleave(num_tokens)
-    slots = table[rows, positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS
-    return StepInput(rows + 1, positions, slots, [num_tokens] * streams, lengths, table)
+    table = torch.randperm(streams * pages).view(streams, pages).numpy()
+    token_ids = torch.arange(streams).repeat_interleave(num_tokens) + 1
+    return step_of_tables(token_ids, [num_tokens] * streams, lengths, table, torch.device("cpu"))
 
 
 def _cost(model: LoadedModel, step: StepInput, kv: KVStorage) -> Counter[str]:
     spent.clear()
     started = time.process_time()
-    hidden = model.forward(step, kv)
+    hidden = model.forward(step.token_ids, model.open(step, kv))
     model.logits(hidden[torch.tensor(step.query_lens).cumsum(0) - 1])
     whole = time.process_time() - started
     return spent | Counter({"whole": whole, "everything else": whole - sum(spent.values())})

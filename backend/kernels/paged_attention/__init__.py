@@ -15,10 +15,27 @@ from torch import Tensor
 
 from backend.kernels.device import uses_triton
 from backend.kernels.paged_attention import in_place, reference
-from backend.kernels.paged_attention.plan import AttentionPlan, Group, WindowPlan, plan_attention
+from backend.kernels.paged_attention.plan import (
+    AttentionPlan,
+    DeviceStep,
+    Group,
+    Step,
+    WindowPlan,
+    plan_attention,
+)
+from backend.kernels.paged_attention.tree import ancestor_words
 from backend.kernels.quantised_kv import stored_width
 
-__all__ = ["AttentionPlan", "Group", "WindowPlan", "paged_attention", "plan_attention"]
+__all__ = [
+    "AttentionPlan",
+    "DeviceStep",
+    "Group",
+    "Step",
+    "WindowPlan",
+    "ancestor_words",
+    "paged_attention",
+    "plan_attention",
+]
 
 
 def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.paged_attention.tree import hide_branches, seen_tokens, tree_shape
-from backend.types import PAGE_TOKENS, tree_depths
+from backend.types import PAGE_TOKENS
 
 _MAX_PADDING = 2
 """Sequences of a group have at most this many times the pages of the shortest one."""
@@ -58,7 +58,7 @@ class DeviceStep:
     query_starts: Tensor  # [B + 1]
     context_lens: Tensor  # [B]
     rows: Tensor  # [B], of the page table
-    page_table: Tensor  # [rows, pages], any integers
+    page_table: Tensor  # [rows, pages], contiguous; any integers, on a CPU int64
     positions: Tensor  # [T]; a tree's branches share them
     ancestors: Tensor | None  # [T, 2] two words of bits: a tree's tokens that each sees; 0: it is in no tree
     most_queries: int
@@ -67,48 +67,36 @@ class DeviceStep:
 
 @dataclass(frozen=True)
 class Step:
-    """The arguments of plan_attention."""
+    """The arguments of plan_attention: what the host knows of a step, and the same on the device."""
 
     query_lens: Sequence[int]
     context_lens: Sequence[int]
-    page_table: Tensor  # [B, P], contiguous
-    dtype: torch.dtype
-    starts: list[int]  # index of each sequence's first token in the step
+    rows: Sequence[int]  # of the page table
     trees: Mapping[int, tuple[int, ...]]  # by index of the sequences whose tokens are a draft tree
+    on_device: DeviceStep
+    dtype: torch.dtype  # of masks: the query's
 
     @functools.cached_property
-    def on_device(self) -> DeviceStep:
-        """The same for the GPU kernel, in one upload."""
-        count, starts = len(self.query_lens), np.array(self.starts)
-        sizes = np.array(self.query_lens)
-        own = np.arange(starts[-1]) - np.repeat(
-            starts[:-1], sizes
-        )  # the number of each token in its sequence
-        words = np.zeros((starts[-1], 2), np.uint32)
-        for index, parents in self.trees.items():
-            tokens = slice(starts[index], starts[index + 1])
-            own[tokens] = [0, *tree_depths(parents)]
-            words[tokens] = seen_tokens(parents, None)[:, 1:].view(np.uint32)
-        positions = own + np.repeat(np.array(self.context_lens) - sizes, sizes)
-        parts = [starts, self.context_lens, range(count), positions, words.view(np.int32).ravel()]
-        packed = torch.from_numpy(np.concatenate([np.asarray(part, np.int32) for part in parts]))
-        device = self.page_table.device
-        packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
-        begin, context, rows, at, ancestors = torch.split(packed, [len(part) for part in parts])
-        trees = ancestors.view(-1, 2) if self.trees else None
-        longest = max(self.query_lens), max(self.context_lens)
-        return DeviceStep(begin, context, rows, self.page_table, at, trees, *longest)
+    def starts(self) -> list[int]:
+        """Index of each sequence's first token in the step, and the number of all tokens."""
+        return list(itertools.accumulate(self.query_lens, initial=0))
+
+    @property
+    def page_table(self) -> Tensor:
+        """[rows, pages]."""
+        return self.on_device.page_table
 
     def is_looped(self, index: int) -> bool:
         """Whether the loop takes the sequence, on a CPU."""
         return index not in self.trees or self.query_lens[index] <= _MOST_LOOPED_NODES
 
     def pieces(self, index: int) -> list[tuple[int, int, int, int]]:
-        """Its parts for the loop: first token, query tokens, context, index. A tree is one."""
+        """Its parts for the loop: first token, query tokens, context, row of the table. A tree is one."""
         count, context, start = self.query_lens[index], self.context_lens[index], self.starts[index]
+        row = self.rows[index]
         most = count if index in self.trees else _MOST_LOOPED
         return [
-            (start + begin, min(most, count - begin), context - max(count - begin - most, 0), index)
+            (start + begin, min(most, count - begin), context - max(count - begin - most, 0), row)
             for begin in range(0, count, most)
         ]
 
@@ -138,10 +126,9 @@ class WindowPlan:
         members = [i for i in range(len(step.query_lens)) if step.is_looped(i)]
         if not members:
             return None
-        pieces = np.array([piece for i in members for piece in step.pieces(i)]).T
-        lens = pieces[1].tolist()
-        trees = [step.trees.get(i, n) for i, n in zip(pieces[3].tolist(), lens, strict=True)]
-        seen = np.concatenate([seen_tokens(tree, self.window) for tree in trees])
+        owned = [(i, piece) for i in members for piece in step.pieces(i)]
+        pieces = np.array([piece for _, piece in owned]).T
+        seen = np.concatenate([seen_tokens(step.trees.get(i, piece[1]), self.window) for i, piece in owned])
         sequences = np.ascontiguousarray(np.vstack((pieces, np.cumsum(pieces[1]) - pieces[1])))
         return Looped(torch.from_numpy(sequences), torch.from_numpy(seen), int(pieces[2].sum()))
 
@@ -153,21 +140,9 @@ class AttentionPlan:
     by_window: Mapping[int | None, WindowPlan | list[Group]]
 
 
-def plan_attention(
-    query_lens: Sequence[int],
-    context_lens: Sequence[int],
-    page_table: Tensor,
-    windows: Iterable[int | None],
-    dtype: torch.dtype,
-    trees: Mapping[int, tuple[int, ...]] | None = None,
-) -> AttentionPlan:
-    """Plan one step; arguments as in layers.StepInput, `dtype` is that of the masks (the query's).
-
-    `windows` holds each layer's window; a window that all contexts fit in shares the plan of full attention.
-    """
-    starts = list(itertools.accumulate(query_lens, initial=0))
-    step = Step(query_lens, context_lens, page_table.contiguous(), dtype, starts, trees or {})
-    longest = max(context_lens)
+def plan_attention(step: Step, windows: Iterable[int | None]) -> AttentionPlan:
+    """Plan a step for each layer's window; one that all contexts fit in shares the plan of full attention."""
+    longest = max(step.context_lens)
     effective = {window: None if window is None or window >= longest else window for window in windows}
     plans = {window: WindowPlan(step, window) for window in set(effective.values())}
     return AttentionPlan({window: plans[own] for window, own in effective.items()})
@@ -224,10 +199,11 @@ def _pages(step: Step, members: list[int], first: list[int], length: int) -> Ten
     """The pages of all members' first `length` keys, one sequence after the other."""
     width = -(-length // PAGE_TOKENS)
     device = step.page_table.device
-    if len(members) == 1:
-        pages = step.page_table[members[0], first[0] : first[0] + width]
+    rows = [step.rows[i] for i in members]
+    if len(rows) == 1:
+        pages = step.page_table[rows[0], first[0] : first[0] + width]
         return pages if pages.is_cuda else _run_or_numbers(pages.tolist(), device)
-    table = step.page_table[_tensor(members, device)]
+    table = step.page_table[_tensor(rows, device)]
     if not any(first):
         return table[:, :width].reshape(-1)
     columns = _tensor(first, device)[:, None] + _range(width, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,20 @@ def seen_tokens(tree: tuple[int, ...] | int, window: int | None) -> NDArray[np.i
     seen &= depths >= oldest[:, None]
     bits = np.bitwise_or.reduce(np.where(seen, np.int64(1) << np.arange(len(depths)), 0), axis=1)
     return np.stack((oldest, bits), axis=1)
+
+
+def ancestor_words(
+    num_tokens: int, starts: NDArray[np.int32], trees: Mapping[int, tuple[int, ...]]
+) -> NDArray[np.int32]:
+    """Two words of bits for each token: those of its tree that it sees; 0 outside of trees. [T, 2].
+
+    Sequence b begins with token starts[b]; `trees` has parents by sequence, as in types.DraftTree.
+    """
+    words = np.zeros((num_tokens, 2), np.uint32)
+    for index, parents in trees.items():
+        begin = starts[index]
+        words[begin : begin + len(parents) + 1] = seen_tokens(parents, None)[:, 1:].view(np.uint32)
+    return words.view(np.int32)
 
 
 def hide_branches(hidden: Tensor, shape: TreeShape, length: int, window: int | None) -> None:

@@ -6,10 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from backend.layers.step_input import StepInput
+from backend.layers.step_input import step_of_tables
 from backend.models.loaded import LoadedModel
 from backend.types import PAGE_TOKENS
 
@@ -35,28 +36,20 @@ class Driver:
 
     def step(self, work: Sequence[tuple[Track, int]]) -> list[Tensor]:
         """Compute `count` further tokens of each track; returns the logits of each track's new tokens."""
-        slots, token_ids, positions = [], [], []
+        token_ids = []
         for track, count in work:
             end = track.computed + count
             while len(track.pages) * PAGE_TOKENS < end:
                 track.pages.append(self.free.pop(0))
-            span = range(track.computed, end)
-            positions += span
             token_ids += track.tokens[track.computed : end]
-            slots += [track.pages[p // PAGE_TOKENS] * PAGE_TOKENS + p % PAGE_TOKENS for p in span]
             track.computed = end
         width = max(len(track.pages) for track, _ in work)
-        step = StepInput(
-            token_ids=torch.tensor(token_ids),
-            positions=torch.tensor(positions),
-            slots=torch.tensor(slots),
-            query_lens=[count for _, count in work],
-            context_lens=[track.computed for track, _ in work],
-            page_table=torch.tensor([track.pages + [0] * (width - len(track.pages)) for track, _ in work]),
-        )
-        hidden = self.model.forward(step, self.kv)
+        counts, ends = [count for _, count in work], [track.computed for track, _ in work]
+        table = np.array([track.pages + [0] * (width - len(track.pages)) for track, _ in work])
+        step = step_of_tables(torch.tensor(token_ids), counts, ends, table, self.model.device)
+        hidden = self.model.forward(step.token_ids, self.model.open(step, self.kv))
         logits = self.model.logits(hidden)
-        return list(logits.split([count for _, count in work]))
+        return list(logits.split(counts))
 
     def greedy(self, tracks: Sequence[Track], num_tokens: int) -> list[list[int]]:
         """Prefill what is missing, then decode all tracks together; returns the new tokens of each."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, kernel, plan_attention
+from backend.kernels.paged_attention import WindowPlan, kernel
 from backend.types import tree_depths
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
+from tests.backend.kernels.paged_attention.planned import planned
 
 Lengths = list[tuple[int, int]]  # (query tokens, context tokens) of each sequence
 
@@ -48,10 +49,11 @@ def seen(batch: Batch, index: int) -> Tensor:
 def attended(batch: Batch, q: Tensor, kv: Tensor, table: Tensor) -> Tensor:
     """What the kernel computes."""
     query_lens, context_lens = zip(*batch.lengths, strict=True)
-    plan = plan_attention(query_lens, context_lens, table, [batch.window], q.dtype, batch.trees)
+    plan = planned(query_lens, context_lens, table, [batch.window], q.dtype, batch.trees)
     own = plan.by_window[batch.window]
     assert isinstance(own, WindowPlan)
-    return kernel.paged_attention(q, kv, own.step.on_device, own.window)
+    step = replace(own.step.on_device, page_table=own.step.page_table.to(torch.int32))
+    return kernel.paged_attention(q, kv, step, own.window)
 
 
 def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -87,9 +89,7 @@ def sums(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]
     (count, context), pages = batch.lengths[0], -(-batch.lengths[0][1] // 16)
     q, kv = torch.randn(count, num_heads, head_dim), torch.randn(pages, 16, 2, num_kv_heads, head_dim)
     q, kv = q.to(dtype).to(device), kv.to(dtype).to(device)
-    own = plan_attention([count], [context], torch.arange(pages).to(device)[None], [None], dtype).by_window[
-        None
-    ]
+    own = planned([count], [context], torch.arange(pages).to(device)[None], [None], dtype).by_window[None]
     assert isinstance(own, WindowPlan)
     found = torch.full((count, num_heads), float("nan"), device=device)
     kernel.paged_attention(q, kv, own.step.on_device, None, found)

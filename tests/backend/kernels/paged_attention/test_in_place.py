@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from llvmlite.binding import get_host_cpu_features
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, in_place, paged_attention, plan_attention, reference
+from backend.kernels.paged_attention import WindowPlan, in_place, paged_attention, reference
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.types import PAGE_TOKENS
+from tests.backend.kernels.paged_attention.planned import planned
 
 Row = tuple[int, int, tuple[int, ...]]  # tokens before, tokens in the step, parents of a tree or nothing
 
@@ -43,7 +44,7 @@ class Batch:
         query_lens = [self.rows[i][1] for i in members]
         context_lens = [self.rows[i][0] + self.rows[i][1] for i in members]
         trees = {b: self.rows[i][2] for b, i in enumerate(members) if self.rows[i][2]}
-        plan = plan_attention(query_lens, context_lens, table, (window,), torch.float32, trees)
+        plan = planned(query_lens, context_lens, table, (window,), torch.float32, trees)
         found = plan.by_window[window]
         assert isinstance(found, WindowPlan)
         return found
@@ -171,7 +172,7 @@ def test_large_trees_go_to_torch_beside_the_loop() -> None:
     own = batch([(0, 70, ()), (30, 1, ()), (60, 4, (-1, 0, 0)), (0, 65, tuple(range(-1, 63)))])
     own.kv.nan_to_num_(0.0)  # torch reads whole pages
     plan = own.plan(list(range(4)), None)
-    assert plan.looped is not None and plan.looped.sequences[3].tolist() == [0, 0, 0, 1, 2]
+    assert plan.looped is not None and plan.looped.sequences[3].tolist() == [4, 4, 4, 3, 2]
     assert sum(group.count for group in plan.longer) == 1
     check_values = own.attend(list(range(4)), None)
     for found, want in zip(check_values, expected(own, list(range(4)), None), strict=True):
@@ -251,7 +252,7 @@ def test_queries_among_other_columns() -> None:
 def test_which_types(q: torch.dtype, kv: torch.dtype, *, is_supported: bool) -> None:
     pages = torch.zeros(2, 16, 2, 2, stored_width(8, kv), dtype=kv)
     assert in_place.is_supported(torch.zeros(1, 2, 8, dtype=q), pages) is is_supported
-    plan = plan_attention([1], [3], torch.tensor([[1]]), (None,), q).by_window[None]
+    plan = planned([1], [3], torch.tensor([[1]]), (None,), q).by_window[None]
     assert not paged_attention(torch.zeros(1, 2, 8, dtype=q), pages, plan).any()
 
 
@@ -270,7 +271,7 @@ def test_every_number_of_8_bits_is_read_exactly(dtype: torch.dtype) -> None:
     for slot in range(16):
         stored[:, slot, 1, 0, : len(codes)] = codes.roll(slot)
     table = torch.ones(16, 1, dtype=torch.int64)
-    plan = plan_attention([1] * 16, list(range(1, 17)), table, (1,), torch.float32).by_window[1]
+    plan = planned([1] * 16, list(range(1, 17)), table, (1,), torch.float32).by_window[1]
     found = paged_attention(torch.randn(16, 1, len(codes)), stored, plan)
     assert torch.equal(found, dequantise(stored[1, :, 1, 0], len(codes), torch.float32))
 

@@ -14,10 +14,10 @@ from backend.kernels.paged_attention import (
     AttentionPlan,
     WindowPlan,
     paged_attention,
-    plan_attention,
     reference,
 )
 from backend.types import PAGE_TOKENS
+from tests.backend.kernels.paged_attention.planned import planned
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
 
@@ -54,7 +54,7 @@ def check(lengths: Lengths, window: int | None, *, scatter: bool, seed: int, num
     page_table = torch.tensor([pages + [0] * (width - len(pages)) for pages in table])
     query_lens, context_lens = [n for n, _ in lengths], [context for _, context in lengths]
     q = torch.randn(sum(query_lens), num_heads, HEAD_DIM, generator=generator)
-    plan = plan_attention(query_lens, context_lens, page_table, (window, None), q.dtype)
+    plan = planned(query_lens, context_lens, page_table, (window, None), q.dtype)
     results = paged_attention(q, kv, plan.by_window[window]), gathered(q, kv, plan, window)
     begin = 0
     for (count, context), pages in zip(lengths, table, strict=True):
@@ -94,7 +94,7 @@ def test_drafts_of_several_sequences_go_in_one_call(window: int | None) -> None:
     lengths = [(4, 60), (4, 40), (1, 50), (3, 40), (4, 300), (4, 61), (100, 130), (100, 130)]
     check(lengths, window, scatter=True, seed=6)
     table = torch.arange(40).view(4, 10)
-    plan = plan_attention([5] * 4, [100, 110, 120, 160], table, (window,), torch.float32)
+    plan = planned([5] * 4, [100, 110, 120, 160], table, (window,), torch.float32)
     own = plan.by_window[window]
     assert isinstance(own, WindowPlan)
     assert [group.count for group in own.groups] == [4]
@@ -112,6 +112,6 @@ def test_heads_with_the_same_keys_go_together_for_many_sequences(
 
 
 def test_layers_share_a_plan_when_the_window_covers_everything() -> None:
-    plan = plan_attention([1], [30], torch.tensor([[1, 2]]), (None, 64, 4), torch.float32)
+    plan = planned([1], [30], torch.tensor([[1, 2]]), (None, 64, 4), torch.float32)
     assert plan.by_window[64] is plan.by_window[None]
     assert plan.by_window[4] is not plan.by_window[None]

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, paged_attention, plan_attention, reference
+from backend.kernels.paged_attention import WindowPlan, paged_attention, reference
 from backend.types import PAGE_TOKENS
+from tests.backend.kernels.paged_attention.planned import planned
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 8
 
@@ -57,7 +58,7 @@ def check(batch: list[Row], window: int | None, seed: int) -> None:
     page_table = torch.tensor([pages + [0] * (max(sizes) - len(pages)) for pages in table])
     q = torch.randn(sum(query_lens), HEADS, HEAD_DIM, generator=generator)
     trees = {b: parents for b, (_, _, parents) in enumerate(batch) if parents}
-    plan = plan_attention(query_lens, context_lens, page_table, (window, None), q.dtype, trees)
+    plan = planned(query_lens, context_lens, page_table, (window, None), q.dtype, trees)
     own = plan.by_window[window]
     assert isinstance(own, WindowPlan)
     results = paged_attention(q, kv, own), reference.paged_attention(q, kv, own.groups)
@@ -83,7 +84,7 @@ def test_trees_and_chains_of_equal_size_go_in_one_call(window: int | None) -> No
     check([(40, 4, (-1, -1, 0)), (50, 4, ()), (41, 4, (-1, 0, 0)), (45, 1, ())], window, seed=3)
     table = torch.arange(30).view(3, 10)
     trees = {0: (-1, -1, 0), 2: (-1, 0, 0)}
-    plan = plan_attention([4] * 3, [100, 110, 120], table, (window,), torch.float32, trees)
+    plan = planned([4] * 3, [100, 110, 120], table, (window,), torch.float32, trees)
     own = plan.by_window[window]
     assert isinstance(own, WindowPlan)
     assert [group.count for group in own.groups] == [3]
