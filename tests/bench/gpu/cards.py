@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _COPIED = 0.9
-"""The share of a datasheet's bandwidth that a copy of memory reaches: that of H100 and H200, for all others."""
+"""The share of a datasheet's bandwidth that a copy reaches: that of H100 and H200, for all others."""
 
 
 @dataclass(frozen=True)
