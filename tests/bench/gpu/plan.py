@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tests.bench.gpu.cards import Card
-from tests.bench.gpu.sections import SECTIONS, STEPS, Section, step_bytes, step_flops
+from tests.bench.gpu.sections import SECTIONS, STEPS, Section, experts_of, step_bytes, step_flops
 from tests.bench.gpu.shapes import MODELS, config_of
 from tests.bench.gpu.trace import Kernel, Trace, Work, traced
 
@@ -23,10 +23,9 @@ def _traces(model: str, work: Work, arch: int) -> tuple[Trace, Trace]:
 
 
 def launches(model: str, work: Work, arch: int) -> tuple[list[Kernel], list[Kernel]]:
-    """The launches of one layer, and those of a step beside its layers. Raises RuntimeError."""
+    """The launches of one layer, and those of a step beside its layers."""
     few, more = _traces(model, work, arch)
-    if more.error:
-        raise RuntimeError(more.error)
+    assert not more.error, more.error
     layer = list((Counter(more.kernels) - Counter(few.kernels)).elements())
     rest = list((Counter(few.kernels) - Counter(layer * _FEW)).elements())
     return layer, rest
@@ -36,11 +35,10 @@ def section_row(section: Section, model: str, card: Card) -> Row:
     """One section's line."""
     config = config_of(MODELS[model])
     num_bytes, num_flops = (count(config, section.work) for count in (section.num_bytes, section.num_flops))
-    try:
+    own, error = [], _traces(model, section.work, card.arch)[-1].error
+    if not error:
         layer, rest = launches(model, section.work, card.arch)
         own = [kernel for kernel in (layer if section.is_layer else rest) if kernel.op in section.ops]
-    except RuntimeError:
-        own = []
     grids = sorted({kernel.programs for kernel in own if kernel.programs}, reverse=True)
     return {
         "section": section.name,
@@ -48,6 +46,7 @@ def section_row(section: Section, model: str, card: Card) -> Row:
         "launches": len(own) or None,
         "programs/SM": ", ".join(_short(programs / card.multiprocessors) for programs in grids) or None,
         **_floor(card, num_bytes, num_flops, section.share),
+        **({"waits in": error} if error else {}),
     }
 
 
@@ -58,7 +57,7 @@ def step_row(model: str, streams: int, share: float, card: Card) -> Row:
     floor = _floor(card, step_bytes(config, work), step_flops(config, work), share)
     row |= floor | {"tok/s": streams / floor["at most µs"] * 1e6}
     if error := _traces(model, work, card.arch)[-1].error:
-        return row | {"stopped at": error}
+        return row | {"waits in": error}
     layer, rest = launches(model, work, card.arch)
     copies = _traces(model, work, card.arch)[-1].copies
     row |= {"launches a layer": len(layer), "others": len(rest)}
@@ -70,7 +69,7 @@ def rows(model: str | None, card: Card) -> tuple[list[Row], list[Row]]:
     own = [
         section_row(section, model or (SPARSE if section.needs_experts else DENSE), card)
         for section in SECTIONS
-        if model is None or not section.needs_experts or config_of(MODELS[model]).moe
+        if model is None or not section.needs_experts or experts_of(config_of(MODELS[model]))
     ]
     steps = [
         step_row(name, streams, share, card)

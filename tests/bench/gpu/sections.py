@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from backend.config import ModelConfig
+from backend.config import DenseSpec, ModelConfig, MoEConfig
 from tests.bench.gpu.trace import ADAPTER_RANK, Work
 
 _BYTES, _LOGIT_BYTES = 2, 4
@@ -32,42 +32,55 @@ class Section:
     needs_experts: bool = False
 
 
+def experts_of(m: ModelConfig) -> MoEConfig | None:
+    """The experts of a layer; all layers of these models are alike."""
+    found = m.layers[0].feed_forward
+    return found if isinstance(found, MoEConfig) else None
+
+
+def _inner(m: ModelConfig) -> int:
+    found = m.layers[0].feed_forward
+    return found.intermediate_size if isinstance(found, DenseSpec) else 0
+
+
 def _tokens(work: Work) -> int:
     return work.streams * work.queries
 
 
 def _attended(m: ModelConfig, w: Work) -> float:
     """Pairs of a query and a key that it sees, in all query heads."""
-    return m.num_heads * w.streams * w.queries * (w.context - (w.queries - 1) / 2)
+    return m.attention.num_heads * w.streams * w.queries * (w.context - (w.queries - 1) / 2)
 
 
 def _kv_bytes(m: ModelConfig, w: Work) -> float:
-    return 2 * _BYTES * w.streams * w.context * m.num_kv_heads * m.head_dim
+    return 2 * _BYTES * w.streams * w.context * m.attention.num_kv_heads * m.attention.head_dim
 
 
 def _heads(m: ModelConfig) -> int:
-    return (m.num_heads + 2 * m.num_kv_heads) * m.head_dim
+    return (m.attention.num_heads + 2 * m.attention.num_kv_heads) * m.attention.head_dim
 
 
 def _sites(m: ModelConfig) -> list[tuple[int, int]]:
     """Inputs and outputs of a dense layer's products."""
-    inner, hidden = m.intermediate_size, m.hidden_size
-    dense = [] if m.moe else [(hidden, 2 * inner), (inner, hidden)]
-    return [(hidden, _heads(m)), (m.num_heads * m.head_dim, hidden), *dense]
+    inner, hidden = _inner(m), m.hidden_size
+    dense = [(hidden, 2 * inner), (inner, hidden)] if inner else []
+    return [(hidden, _heads(m)), (m.attention.num_heads * m.attention.head_dim, hidden), *dense]
 
 
 def _weights(m: ModelConfig) -> int:
     """Elements of those, and of the router."""
-    router = m.moe.num_experts * m.hidden_size if m.moe else 0
+    moe = experts_of(m)
+    router = moe.num_experts * m.hidden_size if moe else 0
     return sum(wide * high for wide, high in _sites(m)) + router
 
 
 def _experts(m: ModelConfig, w: Work) -> tuple[float, float]:
     """Elements of the experts that random tokens reach, and those that all tokens multiply."""
-    if m.moe is None:
+    moe = experts_of(m)
+    if moe is None:
         return 0, 0
-    own, top = 3 * m.hidden_size * m.moe.intermediate_size, m.moe.experts_per_token
-    reached = m.moe.num_experts * (1 - (1 - top / m.moe.num_experts) ** _tokens(w))
+    own, top = 3 * m.hidden_size * moe.intermediate_size, moe.experts_per_token
+    reached = moe.num_experts * (1 - (1 - top / moe.num_experts) ** _tokens(w))
     return reached * own, _tokens(w) * top * own
 
 
@@ -85,7 +98,7 @@ def step_flops(m: ModelConfig, w: Work) -> float:
     """FLOPs of all products and of attention."""
     products = m.num_layers * (_tokens(w) * _weights(m) + _experts(m, w)[1])
     head = w.streams * m.vocab_size * m.hidden_size
-    return 2 * (products + head) + 4 * m.num_layers * m.head_dim * _attended(m, w)
+    return 2 * (products + head) + 4 * m.num_layers * m.attention.head_dim * _attended(m, w)
 
 
 def _none(m: ModelConfig, w: Work) -> float:
@@ -113,21 +126,19 @@ SECTIONS = (
         "paged_attention decode",
         ("paged_attention",),
         DECODE,
-        lambda m, w: _kv_bytes(m, w) + 2 * _BYTES * _tokens(w) * m.num_heads * m.head_dim,
-        lambda m, w: 4 * m.head_dim * _attended(m, w),
+        lambda m, w: _kv_bytes(m, w) + 2 * _BYTES * _tokens(w) * m.attention.num_heads * m.attention.head_dim,
+        lambda m, w: 4 * m.attention.head_dim * _attended(m, w),
         0.85,
     ),
     Section(
         "paged_attention prefill",
         ("paged_attention",),
         PREFILL,
-        lambda m, w: _kv_bytes(m, w) + 2 * _BYTES * _tokens(w) * m.num_heads * m.head_dim,
-        lambda m, w: 4 * m.head_dim * _attended(m, w),
+        lambda m, w: _kv_bytes(m, w) + 2 * _BYTES * _tokens(w) * m.attention.num_heads * m.attention.head_dim,
+        lambda m, w: 4 * m.attention.head_dim * _attended(m, w),
         400 / 989,  # 400 TFLOP/s of an H100's
     ),
-    Section(
-        "swiglu", ("swiglu",), DECODE, lambda m, w: 3 * _BYTES * _tokens(w) * m.intermediate_size, _none, 0.8
-    ),
+    Section("swiglu", ("swiglu",), DECODE, lambda m, w: 3 * _BYTES * _tokens(w) * _inner(m), _none, 0.8),
     Section(
         "products",
         ("products",),

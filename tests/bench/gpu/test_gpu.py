@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import tests.bench.gpu as command
+from tests.bench import report
 from tests.bench.gpu.cards import CARDS
 from tests.bench.gpu.plan import launches
 from tests.bench.gpu.sections import SECTIONS, step_bytes, step_flops
@@ -76,12 +81,15 @@ def test_formulas_are_what_the_step_computes(name: str) -> None:
 def test_a_step_is_its_layers_and_its_head() -> None:
     shape, work = MODELS["tiny"], Work(4, context=64)
     found, config = traced(shape, work, 90), config_of(shape)
-    attention = 4 * config.num_layers * config.head_dim * config.num_heads * work.streams * work.context
+    heads, num_keys = config.attention, config.num_layers * work.streams * work.context
     own = found.of("products")
-    assert sum(kernel.num_flops for kernel in own) + attention == step_flops(config, work)
-    keys_values = config.num_layers * 4 * config.num_kv_heads * config.head_dim * work.streams * work.context
+    assert sum(
+        kernel.num_flops for kernel in own
+    ) + 4 * num_keys * heads.num_heads * heads.head_dim == step_flops(config, work)
     products = sum(kernel.num_bytes for kernel in own)  # and their inputs and outputs
-    assert step_bytes(config, work) == pytest.approx(products + keys_values, rel=0.06)
+    assert step_bytes(config, work) == pytest.approx(
+        products + 4 * num_keys * heads.num_kv_heads * heads.head_dim, rel=0.06
+    )
     assert found.copies["downloads"] == 1
 
 
@@ -89,3 +97,51 @@ def test_a_step_is_its_layers_and_its_head() -> None:
 def test_every_card_has_launches(card: Any) -> None:  # noqa: ANN401
     layer, _ = launches("tiny", Work(2, context=64), card.arch)
     assert {"rms_norm", "paged_attention", "swiglu", "products"} <= {kernel.op for kernel in layer}
+
+
+def test_everything_is_exercised_on_a_cpu(tmp_path: Path) -> None:
+    shown = bench("--dir", str(tmp_path), "gpu", "--device", "cpu", "--only", "draws,step")
+    records = [json.loads(line) for line in (tmp_path / "results" / "cpu.json").read_text().splitlines()]
+    assert [record["section"] for record in records] == ["draws", "step"]
+    assert all(record["is_right"] for record in records), shown
+    drawn, generated = (record["rows"] for record in records)
+    assert {row["check"] for row in drawn} == {"ok"} and len(drawn) == 6
+    assert [row["work"] for row in generated] == ["1 x 8/8", "4 x 24/8"]
+    assert all(row["tok/s"] > 0 and row["share"] > 0 for row in generated)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_without_a_gpu_it_says_what_is_missing() -> None:
+    assert "finds no CUDA device" in bench("gpu", code=1)
+    assert "choose from compile, values" in bench("gpu", "--only", "speed", code=1)
+
+
+LINES = [
+    'print(\'{"check": "FAILED"}\')',
+    'print(\'{"check": "ok"}\')',
+    'raise RuntimeError("illegal address")',
+]
+
+
+def test_what_fails_or_breaks_off_is_told_and_the_next_section_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sections are replaced by programs that print their lines, or break off after one."""
+    programs = iter(LINES)
+    run = subprocess.run
+    monkeypatch.setattr(report, "machine", lambda: {})
+    monkeypatch.setattr(
+        command.subprocess, "run", lambda _, **options: run([sys.executable, "-c", next(programs)], **options)
+    )
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(
+        ["--device", "cpu", "--only", "tokens,draws,step", "--results", str(tmp_path)]
+    )
+    arguments.json = None
+    with pytest.raises(SystemExit) as ended:
+        command.run(arguments)
+    assert ended.value.code == 1
+    records = [json.loads(line) for line in (tmp_path / "cpu.json").read_text().splitlines()]
+    assert [record["is_right"] for record in records] == [False, True, False]
+    assert "illegal address" in records[2]["reason"] and "illegal address" in capsys.readouterr().out

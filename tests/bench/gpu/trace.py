@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -160,7 +161,8 @@ def traced(shape: dict[str, Any], work: Work, arch: int) -> Trace:
         try:
             runner.run(_plan(work))
         except (RuntimeError, NotImplementedError) as error:  # what waits for values cannot go on without
-            trace.error = str(error).split(": ")[0]
+            named = re.search(r"(aten::|torch\.)(\w+)", str(error))
+            trace.error = named[2] if named else str(error)
     return trace
 
 
