@@ -35,6 +35,10 @@ class Linear:
         assert isinstance(self.multiply, PlainWeight) and self.multiply.bias is None
         return self.multiply.weight
 
+    def move_to(self, memory: Tensor) -> None:
+        """Keep the matrix of such a layer in `memory` [N, K], a part of a larger tensor."""
+        self.multiply = PlainWeight(memory.copy_(self.matrix), None)
+
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""
         y = self.multiply(x)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.config import MoEConfig
-from backend.kernels.experts import FusedExperts, run_experts
+from backend.kernels.experts import FusedExperts, StackedExperts, run_experts
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 
@@ -27,10 +27,10 @@ class MoE:
         router: Linear,
         gate_up: list[Linear],
         down: list[Linear],
-        fused: FusedExperts | None = None,
+        fused: FusedExperts | StackedExperts | None = None,
         extra_term: ExtraTerm | None = None,
     ) -> None:
-        """`gate_up` and `down` per expert; `fused`: a second copy, faster, for rows without adapters."""
+        """`gate_up` and `down` per expert; `fused`: all at once, faster, for rows without adapters."""
         self.config = config
         self.router = router
         self.gate_up = gate_up
@@ -55,7 +55,12 @@ class MoE:
         return output
 
     def _run_fused(
-        self, fused: FusedExperts, x: Tensor, chosen: Tensor, weights: Tensor, rows: AdapterRows | None
+        self,
+        fused: FusedExperts | StackedExperts,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor,
+        rows: AdapterRows | None,
     ) -> Tensor:
         """By `fused`, but for rows with an adapter: what computes a row must not depend on its company."""
         if rows is None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig
-from backend.kernels.experts import FusedExperts
+from backend.kernels.device import uses_triton
+from backend.kernels.experts import FusedExperts, StackedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.embedding import Embedding
@@ -114,17 +115,30 @@ class DecoderBuilder:
         assert names is not None, "a family with experts names their tensors"
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         gate_up, down = [], []
+        stacked = self._stacked_experts(moe)
         for expert in range(moe.num_experts):
             gate, up, back = (
                 prefix + name.format(expert=expert) for name in (names.gate, names.up, names.down)
             )
             gate_up.append(self.linear({gate: wide, up: wide}, narrow))
             down.append(self.linear({back: narrow}, wide))
+            if stacked is not None:
+                gate_up[-1].move_to(stacked.gate_up[expert])
+                down[-1].move_to(stacked.down[expert])
         # The router's choice is discrete, so it keeps full precision.
         layout = keeps_float32(self.precision.weights)
         router = self.linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
-        return MoE(moe, router, gate_up, down, self._fused_experts(prefix, moe, names), extra_term)
+        fused = stacked or self._fused_experts(prefix, moe, names)
+        return MoE(moe, router, gate_up, down, fused, extra_term)
+
+    def _stacked_experts(self, moe: MoEConfig) -> StackedExperts | None:
+        """Memory of a layer's experts on a GPU."""
+        precision = self.precision
+        if not uses_triton(torch.empty(0, device=precision.device)):
+            return None
+        sizes = moe.num_experts, moe.intermediate_size, self.config.hidden_size
+        return StackedExperts(*sizes, precision.compute, precision.device)
 
     def _fused_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> FusedExperts | None:
         """A second copy of the experts for the fused loop, if they are small and run on a CPU in float32."""

@@ -3,7 +3,7 @@
 A hypernetwork, shared by all layers, turns the mean embedding of the unselected experts and the embedding of
 the layer into a low-rank adapter; its output is added to that of the selected experts. The adapter depends
 only on the layer and the set of chosen experts: where there are few sets, all adapters are generated at load,
-else those of the sets in a step are generated in that step.
+else those of the sets, or on a GPU of the tokens, in a step are generated in that step.
 
 Everything that serving needs is here: the rest of the engine sees an `ExtraTerm` of its MoE layers. Training
 is in backend/pico/hyper_moe.py.
@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from backend.config import ModelConfig, MoEConfig
 from backend.errors import CheckpointError
+from backend.kernels.device import uses_triton
 from backend.layers.moe import ExtraTerm
 from backend.models.config_reader import ConfigReader
 from backend.models.precision import Precision
@@ -158,8 +159,13 @@ class HyperExperts:
         """The term for x [T, D] with chosen experts [T, k] → [T, D]."""
         if self._table is not None:
             return apply_adapters(x, subset_numbers(chosen, self._binomials), *self._table)
-        subsets, numbers = torch.unique(chosen.sort(dim=1).values, dim=0, return_inverse=True)
-        return apply_adapters(x, numbers, *self._generate(subsets))
+        if not uses_triton(x):
+            subsets, numbers = torch.unique(chosen.sort(dim=1).values, dim=0, return_inverse=True)
+            return apply_adapters(x, numbers, *self._generate(subsets))
+        # An adapter for each token: how many sets there are would be known to the device alone.
+        num_rows = max(1, _MAX_GATHERED_ELEMENTS // (2 * len(self._network.down)))
+        pieces = zip(torch.split(x, num_rows), torch.split(chosen, num_rows), strict=True)
+        return torch.cat([_apply(rows, *self._generate(own)) for rows, own in pieces])
 
     def _generate(self, subsets: Tensor) -> tuple[Tensor, Tensor]:
         down, up = self._network.generate(self._layer, subsets)
@@ -174,13 +180,16 @@ def apply_adapters(x: Tensor, numbers: Tensor, down: Tensor, up: Tensor) -> Tens
     """
     num_rows = max(1, _MAX_GATHERED_ELEMENTS // (2 * down[0].numel()))
     pieces = zip(torch.split(x, num_rows), torch.split(numbers, num_rows), strict=True)
-    return torch.cat([_apply(rows, of_rows, down, up) for rows, of_rows in pieces])
+    return torch.cat(
+        [_apply(rows, down.index_select(0, own), up.index_select(0, own)) for rows, own in pieces]
+    )
 
 
-def _apply(x: Tensor, numbers: Tensor, down: Tensor, up: Tensor) -> Tensor:
-    inner = torch.bmm(x[:, None], down.index_select(0, numbers))
+def _apply(x: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    """silu(x[t] · down[t]) · up[t]; down [T, D, r], up [T, r, D]."""
+    inner = torch.bmm(x[:, None], down)
     inner = inner / (1 + torch.exp(-inner))  # not F.silu, which rounds a tensor's last elements otherwise
-    return torch.bmm(inner, up.index_select(0, numbers))[:, 0]
+    return torch.bmm(inner, up)[:, 0]
 
 
 def all_subsets(num_experts: int, size: int) -> Tensor:

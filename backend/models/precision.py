@@ -8,6 +8,7 @@ import torch
 
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
+from backend.kernels.device import uses_triton
 from backend.kernels.linear import WeightLayout, paired
 from backend.kv.storage import KVLayout
 
@@ -59,7 +60,7 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
     is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if config.dtype == "bfloat16" or (narrow and is_fast):
         return Precision(device, torch.bfloat16, "plain", torch.bfloat16)
-    if device.type != "cpu":
+    if uses_triton(torch.empty(0, device=device)):
         return Precision(device, torch.float32, "plain", torch.float32)
     if narrow:
         heads = sum(layer.attention.num_kv_heads * layer.attention.head_dim for layer in model.layers)

@@ -1,8 +1,9 @@
 """Mixture of experts: y[t] = Σ_k weight[t, k] · expert[chosen[t, k]](x[t]), SwiGLU experts.
 
 x [T, D]; chosen [T, k] int64; weights [T, k] → [T, D] in x.dtype. Each active expert's weights are read once.
-Bound: memory until tokens outnumber experts several times. Reference: reference.py; fused.py runs loop.py,
-one Numba loop over all experts, for few tokens of a small model on a CPU.
+Bound: memory until tokens outnumber experts several times. Reference: reference.py, one expert after the
+other. All at once: fused.py runs loop.py, one Numba loop for few tokens of a small model on a CPU; stacked.py
+runs kernel.py, grouped products in Triton, for GPUs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from backend.kernels.experts import reference
 from backend.kernels.experts.fused import FusedExperts
+from backend.kernels.experts.stacked import StackedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 
-__all__ = ["ExpertWeight", "FusedExperts", "run_experts"]
+__all__ = ["ExpertWeight", "FusedExperts", "StackedExperts", "run_experts"]
 
 
 class ExpertWeight(Protocol):

@@ -71,7 +71,7 @@ class MachineCode:
             "float32"
         )  # in full precision
         assert bool(self.tensor_cores) == multiplies, self
-        if case.is_large and self.arch >= 90:  # a warp group's instructions
+        if case.is_large and multiplies and self.arch >= 90:  # a warp group's instructions
             assert any(name.startswith(("HGMMA", "UTC")) for name in self.tensor_cores), self
 
 

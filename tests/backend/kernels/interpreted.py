@@ -31,8 +31,13 @@ def _create_dot_of_floats(self, a, b, *rest):  # noqa: ANN001, ANN002, ANN202
 
 
 def _filled_with_nan(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """What a kernel leaves out is seen in its results."""
-    return lambda *arguments, **options: make(*arguments, **options).fill_(float("nan"))
+    """What a kernel leaves out is seen in its results; integers get the lowest number."""
+
+    def filled(*arguments: object, **options: object) -> torch.Tensor:
+        made = make(*arguments, **options)
+        return made.fill_(float("nan") if made.is_floating_point() else torch.iinfo(made.dtype).min)
+
+    return filled
 
 
 def check(op: str, device: str = "cpu", dtypes: Sequence[torch.dtype] = DTYPES) -> None:

@@ -15,7 +15,7 @@ from backend.kernels.device import uses_triton
 from tests.backend.kernels.whole import tokens
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
-NAMES = ("llama-biases", "mistral-window", "qwen3")
+NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe")
 
 
 def test_a_cpu_takes_its_own_path() -> None:

@@ -1,0 +1,167 @@
+"""Experts in Triton: pairs of a token and one of its experts, sorted by expert, and grouped products of them.
+
+A pair is numbered t · k + its place among the token's k experts. The grids follow from the numbers of tokens
+and experts alone: there is a program for every piece that the worst choice of experts would need, and those
+that have nothing to do end at once. So the host never waits to learn what was chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from backend.kernels.launch import blocks
+
+_FEW_ROWS = 16
+"""Up to this many pairs per expert, on average, an expert's weights are read for one small block of rows."""
+
+_BLOCK_PAIRS, _BLOCK_COLUMNS = 1024, 1024
+
+
+def run_experts(x: Tensor, chosen: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """y[t] = Σ_k shares[t, k] · expert[chosen[t, k]](x[t]), added in the order of k.
+
+    x [T, D]; chosen [T, k] int64; shares [T, k] float32; gate_up [E, 2 I, D]; down [E, D, I] → [T, D].
+    """
+    num_tokens, top_k = chosen.shape
+    y = torch.empty_like(x)
+    if num_tokens == 0:
+        return y
+    pairs = sort_pairs(chosen, len(down))
+    gated = multiply(x, gate_up, pairs, top_k, is_gated=True)
+    parts = multiply(gated, down, pairs, 1)
+    grid = num_tokens, triton.cdiv(x.shape[1], _BLOCK_COLUMNS)
+    _add[grid](y, parts, shares, x.shape[1], TOP_K=top_k, BLOCK=_BLOCK_COLUMNS)
+    return y
+
+
+def sort_pairs(chosen: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    """The pairs by expert [T k] int32, and where each expert's end among them [E] int32."""
+    order = torch.empty(chosen.numel(), dtype=torch.int32, device=chosen.device)
+    ends = torch.empty(num_experts, dtype=torch.int32, device=chosen.device)
+    _sort[num_experts,](chosen, order, ends, len(order), num_experts, BLOCK=_BLOCK_PAIRS)
+    return order, ends
+
+
+def multiply(
+    x: Tensor, weights: Tensor, pairs: tuple[Tensor, Tensor], per_row: int, *, is_gated: bool = False
+) -> Tensor:
+    """Each pair's row of `x` times its expert's matrix, [T k, N].
+
+    x [T k / per_row, K]: a row has `per_row` pairs; weights [E, N, K], or where the first half of an expert's
+    rows gates the second one [E, 2 N, K].
+    """
+    order, ends = pairs
+    num_experts, rows, features = weights.shape
+    assert x.is_contiguous() and weights.is_contiguous() and x.shape[1] == features
+    columns = rows // 2 if is_gated else rows
+    y = torch.empty(len(order), columns, dtype=weights.dtype, device=x.device)
+    amount = "few" if len(order) <= _FEW_ROWS * num_experts else "many"
+    options = blocks("experts", f"{amount} gated" if is_gated else amount, weights.dtype).options()
+    grid = triton.cdiv(columns, options["BLOCK_N"]), _most_pieces(len(order), num_experts, options["BLOCK_M"])
+    constants = {
+        "PER_ROW": per_row,
+        "IS_GATED": is_gated,
+        "BLOCK_EXPERTS": triton.next_power_of_2(num_experts),
+    }
+    _multiply[grid](y, x, weights, order, ends, num_experts, columns, features, **constants, **options)
+    return y
+
+
+def _most_pieces(num_pairs: int, num_experts: int, size: int) -> int:
+    """How many pieces of up to `size` pairs there can be, each of one expert."""
+    return (num_pairs + min(num_experts, num_pairs) * (size - 1)) // size
+
+
+@triton.jit
+def _sort(chosen, order, ends, num_pairs, num_experts, BLOCK: tl.constexpr):
+    """Write which pairs chose an expert, ascending, and where they end in `order`. Grid (E)."""
+    expert = tl.program_id(0)
+    end = 0
+    for begin in range(0, num_pairs, BLOCK):
+        pair = begin + tl.arange(0, BLOCK)
+        found = tl.load(chosen + pair, mask=pair < num_pairs, other=num_experts)
+        end += tl.sum((found < expert).to(tl.int32), 0)
+    for begin in range(0, num_pairs, BLOCK):
+        pair = begin + tl.arange(0, BLOCK)
+        is_own = tl.load(chosen + pair, mask=pair < num_pairs, other=num_experts) == expert
+        place = end + tl.cumsum(is_own.to(tl.int32), 0) - 1
+        tl.store(order + place, pair, mask=is_own)
+        end += tl.sum(is_own.to(tl.int32), 0)
+    tl.store(ends + expert, end)
+
+
+@triton.jit
+def _multiply(
+    y,
+    x,
+    weights,
+    order,
+    ends,
+    num_experts,
+    columns,
+    features,
+    PER_ROW: tl.constexpr,
+    IS_GATED: tl.constexpr,
+    BLOCK_EXPERTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """y[pair] = weights[expert] · x[pair // PER_ROW] of up to BLOCK_M pairs of one expert, BLOCK_N columns.
+
+    Grid (N / BLOCK_N, pieces). Arguments as in multiply; columns: N; features: K. Columns vary fastest, so
+    that an expert's next piece finds the weights in the cache.
+    """
+    experts = tl.arange(0, BLOCK_EXPERTS)
+    own_ends = tl.load(ends + experts, mask=experts < num_experts, other=0)
+    own_begins = tl.load(ends + experts - 1, mask=(experts > 0) & (experts < num_experts), other=0)
+    pieces = tl.cdiv(own_ends - own_begins, BLOCK_M)
+    piece = tl.program_id(1)
+    expert = tl.sum((tl.cumsum(pieces, 0) <= piece).to(tl.int32), 0)
+    if expert >= num_experts:
+        return
+    is_before, is_own = experts < expert, experts == expert
+    first = tl.sum(tl.where(is_own, own_begins, 0), 0)
+    first += (piece - tl.sum(tl.where(is_before, pieces, 0), 0)) * BLOCK_M
+    place = first + tl.arange(0, BLOCK_M)
+    is_row = place < tl.sum(tl.where(is_own, own_ends, 0), 0)
+    pair = tl.load(order + place, mask=is_row, other=0).to(tl.int64)
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    is_column = n < columns
+    k = tl.arange(0, BLOCK_K)
+    rows = x + (pair // PER_ROW)[:, None] * features + k[None, :]
+    size = columns.to(tl.int64) * features
+    gates = weights + expert * size * (2 if IS_GATED else 1) + n[None, :].to(tl.int64) * features + k[:, None]
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    ups = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for begin in range(0, features, BLOCK_K):
+        is_feature = begin + k < features
+        own = tl.load(rows + begin, mask=is_row[:, None] & is_feature[None, :], other=0.0)
+        mask = is_column[None, :] & is_feature[:, None]
+        matrix = tl.load(gates + begin, mask=mask, other=0.0)
+        own = own.to(matrix.dtype)
+        total = tl.dot(own, matrix, total, input_precision="ieee")
+        if IS_GATED:
+            matrix = tl.load(gates + size + begin, mask=mask, other=0.0)
+            ups = tl.dot(own, matrix, ups, input_precision="ieee")
+    if IS_GATED:
+        total = total / (1 + tl.exp(-total)) * ups
+    target = y + pair[:, None] * columns + n[None, :]
+    tl.store(target, total.to(y.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
+
+
+@triton.jit
+def _add(y, parts, shares, size, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
+    """y[t] = Σ_k shares[t, k] · parts[t, k]. Grid (T, size / BLOCK); parts [T, k, size]; y [T, size]."""
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = column < size
+    total = tl.zeros((BLOCK,), tl.float32)
+    for pair in tl.static_range(TOP_K):
+        share = tl.load(shares + token * TOP_K + pair)
+        part = tl.load(parts + (token * TOP_K + pair) * size + column, mask=is_column, other=0.0)
+        total += share * part.to(tl.float32)
+    tl.store(y + token * size + column, total.to(y.dtype.element_ty), mask=is_column)

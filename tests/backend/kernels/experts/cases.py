@@ -1,0 +1,80 @@
+"""Experts in Triton: ragged groups and idle experts, and the shapes of Qwen3-30B-A3B."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from backend.kernels.experts.kernel import run_experts
+from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layer and its tokens."""
+
+    tokens: int
+    experts: int = 5
+    top_k: int = 2
+    features: int = 64
+    width: int = 48
+    chosen_experts: int | None = None  # the others get no token
+
+
+QWEN = Shape(0, experts=128, top_k=8, features=2048, width=768)  # Qwen3-30B-A3B
+
+
+def value(shape: Shape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The result, and one expert after the other in float64; idle experts have weights of NaN."""
+    active = shape.chosen_experts or shape.experts
+    x = torch.randn(shape.tokens, shape.features).to(dtype)
+    gate_up = torch.randn(shape.experts, 2 * shape.width, shape.features) / shape.features**0.5
+    down = torch.randn(shape.experts, shape.features, shape.width) / shape.width**0.5
+    gate_up, down = gate_up.to(dtype), down.to(dtype)
+    gate_up[active:], down[active:] = float("nan"), float("nan")
+    chosen = torch.rand(shape.tokens, active).topk(shape.top_k).indices
+    shares = torch.rand(shape.tokens, shape.top_k)
+    expected = torch.zeros(shape.tokens, shape.features, dtype=torch.float64)
+    for token, experts in enumerate(chosen.tolist()):
+        for share, expert in zip(shares[token].double(), experts, strict=True):
+            gate, up = (gate_up[expert].double() @ x[token].double()).chunk(2)
+            expected[token] += share * (down[expert].double() @ (torch.nn.functional.silu(gate) * up))
+    moved = (each.to(device) for each in (x, chosen, shares, gate_up, down))
+    return run_experts(*moved), expected.to(device)
+
+
+def launched(tokens: int, dtype: torch.dtype) -> Tensor:
+    """One layer of Qwen3-30B-A3B; compiled only: the experts' memory is not touched."""
+    x = torch.zeros(tokens, QWEN.features, dtype=dtype)
+    gate_up = torch.empty(QWEN.experts, 2 * QWEN.width, QWEN.features, dtype=dtype)
+    down = torch.empty(QWEN.experts, QWEN.features, QWEN.width, dtype=dtype)
+    chosen = torch.zeros(tokens, QWEN.top_k, dtype=torch.int64)
+    return run_experts(x, chosen, torch.zeros(tokens, QWEN.top_k), gate_up, down)
+
+
+SHAPES = {
+    "ragged": Shape(21),
+    "one token": Shape(1),
+    "an expert without tokens": Shape(9, chosen_experts=4),
+    "all tokens to one expert": Shape(40, top_k=1, chosen_experts=1),
+    "64 experts": Shape(3, experts=64, top_k=8, features=40, width=24),
+    "no whole blocks": Shape(5, features=72, width=37),
+    "many rows": Shape(60, experts=3, features=136, width=72),
+}
+CASES = Cases(
+    [Value(name, partial(value, shape)) for name, shape in SHAPES.items()],
+    [
+        Launch(
+            f"{kind} of {tokens}",
+            partial(launched, tokens),
+            ["_multiply"],
+            narrow=["_sort", "_add"],
+            is_large=kind == "prefill",
+            dtypes=COMPILED if tokens == 32 else (torch.bfloat16,),
+        )
+        for kind, tokens in (("decode", 1), ("decode", 32), ("prefill", 2048))
+    ],
+)
