@@ -39,9 +39,10 @@ Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", description="64 hexadeci
 Positive = Annotated[int, Meta(ge=1)]
 ToolParser = Literal[
     "auto", "hermes", "llama3_json", "pythonic", "mistral", "qwen3_coder", "seed_oss", "glm45", "minimax_m2",
-    "deepseek_v32", "deepseek_v4",
+    "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "kimi_k2", "cohere", "granite",
+    "phi4_mini_json", "hunyuan_a13b", "apertus", "gemma4", "lfm2", "olmo3",
 ]  # fmt: skip
-"""The syntax of a model's tool calls; the names are vLLM's."""
+"""The syntax of a model's tool calls; the names are vLLM's where it has one."""
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 """The names are those of sentence-transformers."""

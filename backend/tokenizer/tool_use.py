@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ class ToolUse:
 
     reads_tools: bool = False
     reads_results: bool = False  # tool results and the calls that they answer
+    takes_text: bool = False  # arguments must be text in JSON, not an object
     example: str = ""  # a prompt in which PROBE_NAME was called with the argument PROBE_KEY; "": not rendered
 
 
@@ -32,16 +34,25 @@ def tool_use(render: Callable[..., str]) -> ToolUse:
         except TemplateError:
             return ""
 
+    def called(arguments: object) -> str:
+        function = {"name": PROBE_NAME, "arguments": arguments}
+        call = {"id": _CALL_ID, "type": "function", "function": function}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "content": _PROBE_RESULT, "name": PROBE_NAME, "tool_call_id": _CALL_ID}
+        # Some templates render earlier calls only if tools are offered.
+        return rendered([*asked, answer, result], [_definition("other_function")])
+
     asked = [{"role": "user", "content": "Hello"}]
-    function = {"name": PROBE_NAME, "arguments": {PROBE_KEY: "value"}}
-    call = {"id": _CALL_ID, "type": "function", "function": function}
-    called = {"role": "assistant", "content": "", "tool_calls": [call]}
-    result = {"role": "tool", "content": _PROBE_RESULT, "name": PROBE_NAME, "tool_call_id": _CALL_ID}
-    # Some templates render earlier calls only if tools are offered.
-    example = rendered([*asked, called, result], [_definition("other_function")])
+    example = called({PROBE_KEY: "value"})
+    text = json.dumps({PROBE_KEY: "value"})
+    # A template for text fails for an object, or prints it as Python does.
+    takes_text = (PROBE_KEY not in example or f"{{'{PROBE_KEY}'" in example) and text in called(text)
+    if takes_text:
+        example = called(text)
     return ToolUse(
         reads_tools=PROBE_NAME in rendered(asked, [_definition(PROBE_NAME)]),
         reads_results=PROBE_KEY in example and _PROBE_RESULT in example,
+        takes_text=takes_text,
         example=example if PROBE_KEY in example else "",
     )
 

@@ -23,6 +23,8 @@ from gateway.tool_calls.json_scanner import (
 T = TypeVar("T")
 Matcher = Generator[None, str, T]
 MAX_NAME_CHARS = 128
+MAX_HEADER_CHARS = 256
+NAME_KEYS = ("name", "tool_name")
 ARGUMENT_KEYS = ("arguments", "parameters")
 
 
@@ -74,6 +76,16 @@ def next_tag(tags: Collection[str], char: str = "") -> Matcher[tuple[str, str]]:
             return "", "".join(space) + seen
         seen += yield
     return seen, "".join(space) + seen
+
+
+def text_before(mark: str) -> Matcher[str]:
+    """The text up to `mark`, which is read as well."""
+    text = ""
+    while not text.endswith(mark):
+        text += yield
+        if len(text) > MAX_HEADER_CHARS:
+            raise NotACall
+    return text.removesuffix(mark)
 
 
 def function_name(char: str = "") -> Matcher[tuple[str, str]]:
@@ -154,7 +166,7 @@ def _member(call: _Call) -> Matcher[str]:
     if (yield from nonspace()) != ":":
         raise NotACall
     first = yield from nonspace()
-    if key == "name" and not call.name:
+    if key in NAME_KEYS and not call.name:
         call.name = yield from _name(first, call.sink)
         if call.early is not None:
             call.sink.put("".join(call.early))

@@ -6,16 +6,26 @@ import re
 from collections.abc import Mapping
 
 from backend.tokenizer.tool_use import PROBE_KEY, PROBE_NAME, ToolUse
+from gateway.tool_calls.gemma import GEMMA4
 from gateway.tool_calls.hermes import HERMES
+from gateway.tool_calls.json_lists import JSON_LISTS
 from gateway.tool_calls.llama_json import LLAMA_JSON
 from gateway.tool_calls.mistral import MISTRAL
+from gateway.tool_calls.named_json import NAMED_JSON
 from gateway.tool_calls.parser import Syntax
-from gateway.tool_calls.pythonic import PYTHONIC
+from gateway.tool_calls.pythonic import LFM2, OLMO3, PYTHONIC
 from gateway.tool_calls.xml_parameters import XML_SYNTAXES
 
 SYNTAXES: Mapping[str, Syntax] = {
-    syntax.name: syntax for syntax in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, *XML_SYNTAXES)
+    syntax.name: syntax
+    for syntax in (
+        *(HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, LFM2, OLMO3, GEMMA4),
+        *XML_SYNTAXES,
+        *NAMED_JSON,
+        *JSON_LISTS,
+    )
 }
+_CALL = rf'\{{[^{{}}]*"(?:tool_)?name": "{PROBE_NAME}"'
 _EXAMPLES = (
     ("qwen3_coder", rf"<tool_call>\s*<function={PROBE_NAME}>"),
     ("seed_oss", rf"<seed:tool_call>\s*<function={PROBE_NAME}>"),
@@ -24,6 +34,17 @@ _EXAMPLES = (
     ("deepseek_v32", rf'<｜DSML｜function_calls>\s*<｜DSML｜invoke name="{PROBE_NAME}"'),
     ("deepseek_v4", rf'<｜DSML｜tool_calls>\s*<｜DSML｜invoke name="{PROBE_NAME}"'),
     ("hermes", rf'<tool_call>\s*\{{[^<]*"{PROBE_KEY}"[^<]*</tool_call>'),
+    ("deepseek_v3", rf"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{PROBE_NAME}\s*```json"),
+    ("deepseek_v31", rf"<｜tool▁call▁begin｜>{PROBE_NAME}<｜tool▁sep｜>"),
+    ("kimi_k2", rf'<\|tool_call_begin\|>[^<]*<\|tool_call_argument_begin\|>\s*\{{"{PROBE_KEY}"'),
+    ("cohere", rf"<\|START_ACTION\|>\s*\[\s*{_CALL}"),
+    ("phi4_mini_json", rf"<\|tool_call\|>\s*\[?\s*{_CALL}[^<]*<\|/tool_call\|>"),
+    ("granite", rf"<\|tool_call\|>\s*\[\s*{_CALL}"),
+    ("hunyuan_a13b", rf"<tool_calls>\s*\[\s*{_CALL}"),
+    ("apertus", rf'<\|tools_prefix\|>\[\{{"{PROBE_NAME}"'),
+    ("gemma4", rf"<\|tool_call>call:{PROBE_NAME}\{{{PROBE_KEY}:"),
+    ("lfm2", rf"<\|tool_call_start\|>\[{PROBE_NAME}\({PROBE_KEY}="),
+    ("olmo3", rf"<function_calls>\s*{PROBE_NAME}\({PROBE_KEY}="),
     ("mistral", rf"\[TOOL_CALLS\]\s*(?:\[\s*\{{[^\[]*\"{PROBE_NAME}\"|{PROBE_NAME})"),
     ("llama3_json", rf'\{{"name": "{PROBE_NAME}", "parameters":'),
     ("pythonic", rf"\[{PROBE_NAME}\({PROBE_KEY}="),

@@ -16,7 +16,7 @@ MAX_NAME_CHARS = 128
 _SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
-def short_id(call_id: str) -> str:
+def short_id(call_id: str, name: str = "", number: int = 0) -> str:
     """The id in the form that these models' templates require: nine letters and digits."""
     if _SHORT_ID.fullmatch(call_id):
         return call_id
@@ -64,4 +64,11 @@ def _named(char: str, sink: CallSink) -> Matcher[None]:
     sink.end()
 
 
-MISTRAL = Syntax("mistral", _match, marks=(MARK,), tokens=(MARK, ARGS_MARK, ID_MARK), endings=("}]", "]"))
+MISTRAL = Syntax(
+    "mistral",
+    _match,
+    marks=(MARK,),
+    tokens=(MARK, ARGS_MARK, ID_MARK),
+    endings=("}]", "]"),
+    call_id=short_id,
+)

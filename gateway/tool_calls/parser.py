@@ -22,6 +22,20 @@ MAX_MARK_CHARS = 64
 """No mark is longer: what is read of an unfinished call to see whether one began it."""
 
 
+CallId = Callable[[str, str, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """What is around arguments in JSON, as models write it and grammars ask for it."""
+
+    opening: str  # before the first call
+    before: str  # before each call's arguments; "{name}" is the function, "{number}" any number
+    after: str
+    between: str
+    closing: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Syntax:
     """How a model family writes calls."""
@@ -33,6 +47,8 @@ class Syntax:
     leading_chars: str = ""  # begin calls as the first character of the answer
     tokens: tuple[str, ...] = ()  # parts of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may follow a call's arguments, without white space
+    form: CallForm | None = None  # None: there is no grammar for it
+    call_id: CallId | None = None  # the id that templates need, from a call's id, name and number in the chat
 
 
 @dataclass(slots=True)

@@ -1,47 +1,58 @@
-"""Llama 3.2 and 4: the answer is a Python list of calls, `[name(key="value", …), …]`."""
+"""Calls written as Python, `name(key="value", …)`.
+
+Llama 3.2 and 4: a list, which is the answer or behind a mark; LFM2: a list between marks; OLMo 3: one call a
+line between marks.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
 import warnings
+from functools import partial
 
-from gateway.tool_calls.call_syntax import CallSink, Matcher, nonspace
+from gateway.tool_calls.call_syntax import CallSink, Matcher, expect, function_name, next_tag, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import Syntax
 
-MARK = "<|python_start|>"
-MAX_NAME_CHARS = 128
 MAX_DEPTH = 64
 """Depth of brackets; the limit of Python's own parser is 200."""
+_WORDS = {"true": True, "false": False, "null": None}
+"""JSON's, which templates print into these calls."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
-def _match(sink: CallSink) -> Matcher[None]:
+def _match_list(closing: str, sink: CallSink) -> Matcher[None]:
     if (yield from nonspace()) != "[":
         raise NotACall
     char = ","
     while char == ",":
-        name = yield from _name()
-        sink.begin(name)
-        arguments = yield from _arguments()
-        sink.put(_as_json(arguments))
-        sink.end()
+        yield from _call("", sink)
         char = yield from nonspace()
     if char != "]":
         raise NotACall
+    sink.commit()
+    if not (yield from next_tag((closing,)))[0]:
+        raise NotACall  # what follows is text
 
 
-def _name() -> Matcher[str]:
-    """A function's name, up to and including the bracket after it."""
-    name = ""
-    char = yield from nonspace()
-    while char != "(":
-        name += char
-        if not (char.isalnum() or char in "_.-") or len(name) > MAX_NAME_CHARS:
-            raise NotACall
-        char = yield
-    return name
+def _match_lines(closing: str, sink: CallSink) -> Matcher[None]:
+    char = ""
+    while char != closing[0]:
+        yield from _call(char, sink)
+        char = yield from nonspace()
+    yield from expect(closing[1:])
+
+
+def _call(char: str, sink: CallSink) -> Matcher[None]:
+    """A call of which `char`, if any, has been read."""
+    name, char = yield from function_name(char)
+    if char != "(":
+        raise NotACall
+    sink.begin(name)
+    arguments = yield from _arguments()
+    sink.put(_as_json(arguments))
+    sink.end()
 
 
 def _arguments() -> Matcher[str]:
@@ -77,6 +88,7 @@ def _as_json(arguments: str) -> str:
             call = ast.parse(f"f({arguments}\n)", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise NotACall
+        call = _WithWords().visit(call)
         values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         if None in values or len(values) < len(call.keywords):  # **kwargs, or a repeated keyword
             raise NotACall
@@ -89,4 +101,30 @@ def _as_json(arguments: str) -> str:
     return text
 
 
-PYTHONIC = Syntax("pythonic", _match, marks=(MARK,), leading_chars="[", tokens=(MARK,), endings=("]",))
+class _WithWords(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
+
+
+PYTHONIC = Syntax(
+    "pythonic",
+    partial(_match_list, "<|python_end|>"),
+    marks=("<|python_start|>",),
+    leading_chars="[",
+    tokens=("<|python_start|>", "<|python_end|>"),
+    endings=("]<|python_end|>", "<|python_end|>"),
+)
+LFM2 = Syntax(
+    "lfm2",
+    partial(_match_list, "<|tool_call_end|>"),
+    marks=("<|tool_call_start|>",),
+    tokens=("<|tool_call_start|>", "<|tool_call_end|>"),
+    endings=("]<|tool_call_end|>", "<|tool_call_end|>"),
+)
+OLMO3 = Syntax(
+    "olmo3",
+    partial(_match_lines, "</function_calls>"),
+    marks=("<function_calls>",),
+    tokens=("<function_calls>", "</function_calls>"),
+    endings=("</function_calls>",),
+)

@@ -10,7 +10,7 @@ from backend.errors import RequestError
 from backend.tokenizer import Tokenizer
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from gateway.errors import to_api_error
-from gateway.providers.engine.tool_calling import adapt_ids, check_readable
+from gateway.providers.engine.tool_calling import adapt_calls, check_readable
 from gateway.requests.messages import plain_messages, text_size
 from gateway.requests.prompts import Prompt
 from gateway.tool_calls.parser import Syntax
@@ -58,7 +58,7 @@ class PromptEncoder:
     def _plain_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         plain = plain_messages(messages)
         check_readable(plain, self._tokenizer.tool_use)
-        adapt_ids(plain, self._call_syntax)
+        adapt_calls(plain, self._call_syntax, self._tokenizer.tool_use)
         return plain
 
     async def encode_prompts(

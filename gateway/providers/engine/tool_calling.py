@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,6 @@ from gateway.providers.engine.tool_grammar import (
 )
 from gateway.requests import refusals
 from gateway.requests.tools import ToolChoice
-from gateway.tool_calls.mistral import MISTRAL, short_id
 from gateway.tool_calls.parser import HOLD_CHARS, Syntax, ToolCallParser
 
 _AT_LINE = re.compile(r"at (?P<line>\d+)\(\d+\): (failed to compile JSON schema: )?")
@@ -161,15 +161,21 @@ def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:
             )
 
 
-def adapt_ids(messages: Sequence[dict[str, Any]], syntax: Syntax | None) -> None:
-    """Replace call ids by ids that the model's template accepts, consistently within the messages."""
-    if syntax is not MISTRAL:
-        return
+def adapt_calls(messages: Sequence[dict[str, Any]], syntax: Syntax | None, use: ToolUse) -> None:
+    """Give earlier calls the ids, and their arguments the form, that the model's template needs."""
+    ids: dict[str, str] = {}
+    number = 0
     for message in messages:
-        if "tool_call_id" in message:
-            message["tool_call_id"] = short_id(message["tool_call_id"])
         for call in message.get("tool_calls", ()):
-            call["id"] = short_id(call["id"])
+            if syntax is not None and syntax.call_id is not None:
+                adapted = syntax.call_id(call["id"], call["function"]["name"], number)
+                ids[call["id"]] = call["id"] = adapted
+            if use.takes_text:
+                arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+                call["function"] = {**call["function"], "arguments": arguments}
+            number += 1
+        if "tool_call_id" in message:
+            message["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
 
 
 def _cannot(param: str, why: str) -> InvalidRequest:

@@ -40,6 +40,25 @@ CALLS = {
     "deepseek_v4": '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="{{ c.function.name }}">\n'
     'ITEMS<｜DSML｜parameter name="{{ k }}" string="true">'
     "{{ v }}</｜DSML｜parameter>{% endfor %}</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+    "deepseek_v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{ c.type + '<｜tool▁sep｜>' }}"
+    "{{ c.function.name }}\n```json\n{{ '' + c.function.arguments }}\n```<｜tool▁call▁end｜>"
+    "<｜tool▁calls▁end｜>",
+    "deepseek_v31": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{ c.function.name + '<｜tool▁sep｜>' "
+    "+ c.function.arguments }}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>"
+    "{{ c.function.arguments | tojson }}<|tool_call_end|><|tool_calls_section_end|>",
+    "cohere": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "{{ c.function.name }}", '
+    '"parameters": {{ c.function.arguments | tojson }}}\n]<|END_ACTION|>',
+    "granite": "<|tool_call|>[{{ c.function | tojson }}]",
+    "phi4_mini_json": "<|tool_call|>{{ c.function | tojson }}<|/tool_call|>",
+    "hunyuan_a13b": "<tool_calls>[{{ c.function | tojson }}]</tool_calls>",
+    "apertus": "<|tools_prefix|>[{{ '{\"' ~ c.function.name ~ '\": ' ~ c.function.arguments ~ '}' }}]"
+    "<|tools_suffix|>",
+    "gemma4": '<|tool_call>call:{{ c.function.name + "{" }}ITEMS{{ k }}:<|"|>{{ v }}<|"|>{% endfor %}'
+    "{{ '}' }}<tool_call|>",
+    "lfm2": "<|tool_call_start|>[{{ c.function.name }}(ITEMS{{ k }}='{{ v }}'{% endfor %})]<|tool_call_end|>",
+    "olmo3": "<function_calls>{{ c.function.name }}(ITEMS{{ k }}={{ v | tojson }}{% endfor %})"
+    "</function_calls>",
     "none": "{{ c.function.name }}: {{ c.function.arguments | tojson }}",
 }
 
@@ -51,6 +70,11 @@ def test_the_syntax_is_that_of_earlier_calls(tmp_path: Path, name: str) -> None:
     found = find_syntax(use)
     assert (found.name if found else "none") == name.partition(",")[0]
     assert find_syntax(use, "mistral") is SYNTAXES["mistral"]
+    assert use.takes_text == (name in ("deepseek_v3", "deepseek_v31", "apertus"))
+
+
+def test_every_syntax_has_a_template_here() -> None:
+    assert {name.partition(",")[0] for name in CALLS} == {"none", *SYNTAXES}
 
 
 def test_the_embedded_model_uses_qwens_syntax() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.tool_calls.families import SYNTAXES
 from gateway.tool_calls.pythonic import PYTHONIC
 from tests.gateway.tool_calls.pieces import cut, cuts, decoded, json_values, parse
 
@@ -52,3 +53,23 @@ def test_anything_but_a_call_is_text(text: str) -> None:
 def test_large_arguments_are_read_once() -> None:
     ((_, found),) = parse(PYTHONIC, list(f"[add(a={'x' * 50_000!r})]"))[1]
     assert json.loads(found) == {"a": "x" * 50_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lfm2", "<|tool_call_start|>[add(a=1), look_up()]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[add(a=1), look_up()]"),
+        ("olmo3", "<function_calls>\nadd(a=1)\nlook_up()\n</function_calls>"),
+        ("olmo3", "<function_calls>add(a=1)\nlook_up()"),
+        ("pythonic", "<|python_start|>[add(a=1), look_up()]<|python_end|>"),
+    ],
+)
+def test_calls_between_marks(name: str, text: str) -> None:
+    assert parse(SYNTAXES[name], list(text)) == ("", [("add", '{"a": 1}'), ("look_up", "{}")])
+
+
+def test_jsons_words_are_literals() -> None:
+    text = '<function_calls>add(a=true, b=[null, {"c": false}])</function_calls>'
+    ((_, values),) = decoded(parse(SYNTAXES["olmo3"], list(text))[1])
+    assert values == {"a": True, "b": [None, {"c": False}]}

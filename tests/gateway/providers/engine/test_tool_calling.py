@@ -425,3 +425,56 @@ async def test_mistrals_short_ids(
     prompt = own.decode(engine.requests[-1].prompt_token_ids)
     short = prompt[-9:]
     assert prompt.count(short) == 2 and json.dumps(identifier) not in prompt
+
+
+async def test_kimis_ids_round_trip(
+    make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    """A prompt's id is all that tells the function's name: it has name and number, whatever clients saw."""
+    template = (
+        "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}"
+        "<|tool_call_end|>{% endfor %}{{ m.content }}{{ m.tool_call_id }}{% endfor %}"
+    )
+    own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template))
+    said = (
+        '<|tool_call_begin|>functions.say:0<|tool_call_argument_begin|>{"text": "5"}<|tool_call_end|>'
+        "<|tool_call_begin|>functions.clock:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    )
+    engine.script = says(own.encode(said))
+    messages = chat()["messages"]
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+        for _ in range(2):
+            message = (await ask(http, messages=messages))["message"]
+            results = [
+                {"role": "tool", "tool_call_id": call["id"], "content": "done"}
+                for call in message["tool_calls"]
+            ]
+            messages = [*messages, message, *results]
+        await ask(http, messages=messages)
+    prompt = own.decode(engine.requests[-1].prompt_token_ids)
+    assert said in prompt and "call_" not in prompt.replace("<|tool_call_", "")
+    for identifier in ("functions.say:0", "functions.clock:1", "functions.say:2", "functions.clock:3"):
+        assert prompt.count(identifier) == 2
+
+
+async def test_arguments_are_text_where_the_template_reads_text(
+    make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    template = (
+        "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + c.function.name "
+        "+ '<｜tool▁sep｜>' + c.function.arguments + '<｜tool▁call▁end｜><｜tool▁calls▁end｜>' }}"
+        "{% endfor %}{{ m.content }}{% endfor %}"
+    )
+    own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template))
+    said = (
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>say<｜tool▁sep｜>{"text": "雨"}'
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    )
+    engine.script = says(own.encode(said))
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+        message = (await ask(http))["message"]
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "heard"}
+        await ask(http, messages=[*chat()["messages"], message, result])
+    assert said in own.decode(engine.requests[-1].prompt_token_ids)
