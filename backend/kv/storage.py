@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from backend.kernels.quantised_kv import LARGEST, quantise, stored_width
+from backend.kernels.kv_write import store
+from backend.kernels.quantised_kv import LARGEST, stored_width
 from backend.types import PAGE_TOKENS
 
 
@@ -39,7 +40,7 @@ class KVStorage:
     0 * NaN would leak from one sequence into another.
     """
 
-    __slots__ = ("_slots", "layers", "layout", "memory")
+    __slots__ = ("layers", "layout", "memory", "slots")
 
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
@@ -47,9 +48,8 @@ class KVStorage:
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
         self.memory = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
         self.layers = list(self.memory.unbind())
-        # Torch copies no rows of float8 by index.
-        copied = torch.int8 if layout.dtype in LARGEST else layout.dtype
-        self._slots: list[Tensor] = [layer.view(copied).flatten(0, 1).flatten(1, 2) for layer in self.layers]
+        # By layer, [num_pages * 16, 2 * kv_heads, width].
+        self.slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
     def num_pages(self) -> int:
@@ -58,9 +58,7 @@ class KVStorage:
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
-        dtype, target = self.layout.dtype, self._slots[layer]
-        stored = quantise(keys_values, dtype) if dtype in LARGEST else keys_values.to(dtype)
-        target.index_copy_(0, slots, stored.view(target.dtype))
+        store(keys_values, slots, self.slots[layer])
 
     def copy_pages(self, pages: Tensor, num_more: int, first_layer: int = 0) -> KVStorage:
         """The layers from `first_layer` on of B sequences, with their pages [B, P] and `num_more` zeroed
@@ -77,5 +75,7 @@ class KVStorage:
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Copy the slots `sources` [n] to `targets` [n] in every layer; they may overlap."""
-        for slots in self._slots:
+        for layer in self.slots:
+            # Torch copies no rows of float8 by index.
+            slots = layer.view(torch.int8) if layer.dtype in LARGEST else layer
             slots.index_copy_(0, targets, slots.index_select(0, sources))

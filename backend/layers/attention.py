@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from backend.kernels.kv_write import kv_write
 from backend.kernels.lora import AdapterRows
 from backend.kernels.paged_attention import AttentionPlan, paged_attention
-from backend.kernels.rotary import rotate
+from backend.kernels.rotary import Angles
 from backend.kv.storage import KVStorage
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
@@ -19,8 +20,7 @@ class AttentionContext:
     """What all layers' attention shares in one step."""
 
     plan: AttentionPlan
-    cos: Tensor  # [T, 1, head_dim], see kernels.rotary
-    signed_sin: Tensor
+    angles: Angles
     slots: Tensor  # [T], where the keys and values of each token go
     kv: KVStorage
     adapters: AdapterRows | None = None  # None: no row uses one
@@ -48,27 +48,21 @@ class Attention:
         self.out = out
         self.qk_norm = qk_norm  # weight [num_heads + num_kv_heads, head_dim]
 
-    def project(
-        self, x: Tensor, cos: Tensor, signed_sin: Tensor, adapters: AdapterRows | None = None
+    def store(
+        self, x: Tensor, angles: Angles, slots: Tensor, kv: KVStorage, adapters: AdapterRows | None = None
     ) -> Tensor:
-        """x [T, D] → queries, keys and values, [T, num_heads + 2 * num_kv_heads, head_dim], rotated."""
+        """Store the keys and values of x [T, D] at `slots` [T]; the queries [T, num_heads, head_dim]."""
         shape = self.shape
         heads = self.qkv(x, adapters).view(
             x.shape[0], shape.num_heads + 2 * shape.num_kv_heads, shape.head_dim
         )
-        queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
-        norm = self.qk_norm
-        if norm is None:
-            rotate(queries_keys, cos, signed_sin)
-        else:
-            rotate(queries_keys, cos, signed_sin, norm.weight, norm.eps)
-        return heads
+        norm = () if self.qk_norm is None else (self.qk_norm.weight, self.qk_norm.eps)
+        kv_write(heads, angles, slots, kv.slots[shape.layer], *norm)
+        return heads[:, : shape.num_heads]
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
         """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
-        shape = self.shape
-        heads = self.project(x, context.cos, context.signed_sin, context.adapters)
-        context.kv.write(shape.layer, context.slots, heads[:, shape.num_heads :])
-        plan = context.plan.by_window[shape.window]
-        attended = paged_attention(heads[:, : shape.num_heads], context.kv.layers[shape.layer], plan)
+        layer, kv = self.shape.layer, context.kv
+        queries = self.store(x, context.angles, context.slots, kv, context.adapters)
+        attended = paged_attention(queries, kv.layers[layer], context.plan.by_window[self.shape.window])
         return self.out(attended, context.adapters)

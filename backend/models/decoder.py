@@ -78,7 +78,7 @@ def open_context(
     config: ModelConfig, rope: Rope, step: StepInput, kv: KVStorage, dtype: torch.dtype
 ) -> AttentionContext:
     """What attention of all layers needs for a step; `dtype` is that of activations."""
-    cos, signed_sin = rope(step.positions, max(step.context_lens))
+    angles = rope(step.positions, max(step.context_lens))
     lengths = step.query_lens, step.context_lens
     plan = plan_attention(Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows)
-    return AttentionContext(plan, cos, signed_sin, step.slots, kv, step.adapters)
+    return AttentionContext(plan, angles, step.slots, kv, step.adapters)

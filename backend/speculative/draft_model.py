@@ -62,6 +62,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
         compiled = compiled_precision(precision, num_elements(model)) if can_compile(model) else None
         precision = compiled or precision
         decoder = DecoderBuilder(model, names, reader, precision).build()
+        decoder.rope.reserve(num_positions)
     chain = None
     if compiled is not None:
         angles = decoder.rope(torch.arange(num_positions), num_positions)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from backend.config import EngineConfig
 from backend.kernels import draft_chain
+from backend.kernels.rotary import Angles
 from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
@@ -60,8 +61,8 @@ class EagleNetwork:
         x = self.inputs(token_ids, states)
         return self.norm(x, self.layer(x, context))
 
-    def angles(self, positions: list[int]) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and signed sines of slots at these positions."""
+    def angles(self, positions: list[int]) -> Angles:
+        """Rotary angles of slots at these positions."""
         return self.rope(torch.tensor(positions, device=self.fused.device), max(positions) + 1)
 
 
@@ -183,9 +184,7 @@ class EagleDrafter(Drafter):
         device = network.fused.device
         tokens = torch.tensor(sequence.tokens[begin + 1 : end + 1], device=device)
         states = network.target.final_norm(self._states.at(slots_of(sequence, places)))
-        attention = network.layer.attention
         x = network.layer.attention_norm(network.inputs(tokens, states))
-        heads = attention.project(x, *network.angles(list(places)))
         slots = torch.tensor(slots_of(sequence, range(begin + 1, end + 1)), device=device)
-        self._storage.write(0, slots, heads[:, attention.shape.num_heads :])
+        network.layer.attention.store(x, network.angles(list(places)), slots, self._storage)
         self._num_stored[sequence] = end

@@ -19,7 +19,7 @@ from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import Group, paged_attention
-from backend.kernels.rotary import rotate
+from backend.kernels.rotary import Angles, rotate
 from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
@@ -83,20 +83,18 @@ class CrossAttention:
     query_norm: RMSNorm  # [heads, head_dim]
     out: Linear
 
-    def memorise(self, memory: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    def memorise(self, memory: Tensor, angles: Angles) -> Tensor:
         """Memory [T, D] → keys and values [T, 2 * kv_heads, head_dim]."""
         kv_heads, head_dim = self.key_norm.weight.shape
         found = self.keys_values(memory).view(len(memory), -1, head_dim)
         keys = found[:, :kv_heads]
-        rotate(keys, cos, signed_sin, self.key_norm.weight, self.key_norm.eps)
+        rotate(keys, angles, self.key_norm.weight, self.key_norm.eps)
         return found
 
-    def __call__(
-        self, x: Tensor, added: Tensor, stored: Tensor, plan: list[Group], angles: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def __call__(self, x: Tensor, added: Tensor, stored: Tensor, plan: list[Group], angles: Angles) -> Tensor:
         """x [B, D], to which `added` is added in place, → [B, D], over `stored` pages."""
         queries = self.queries(self.norm(x, added)).view(len(x), *self.query_norm.weight.shape)
-        rotate(queries, *angles, self.query_norm.weight, self.query_norm.eps)
+        rotate(queries, angles, self.query_norm.weight, self.query_norm.eps)
         return self.out(paged_attention(queries, stored, plan))
 
 
@@ -116,14 +114,13 @@ class MixtureNetwork:
     chain: draft_chain.ChainWeights | None  # for the compiled roll-out
 
     def memorise(
-        self, token_ids: Tensor, positions: Tensor, longest: int, streams: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values [T, 2 * kv_heads, head_dim] of both attentions; streams [T, layers, D]."""
-        angles = self.rope(positions, longest)
-        attention = self.layer.attention
+        self, token_ids: Tensor, angles: Angles, streams: Tensor, slots: Tensor, kv: KVStorage
+    ) -> None:
+        """Store keys and values of both attentions; streams [T, layers, D]."""
         x = self.layer.attention_norm(F.embedding(token_ids, self.embedded))
-        own = attention.project(x, *angles)[:, attention.shape.num_heads :]
-        return own, self.cross.memorise(self.layer_attention(streams), *angles)
+        self.layer.attention.store(x, angles, slots, kv)
+        memory = self.cross.memorise(self.layer_attention(streams), angles)
+        kv.write(CROSS, slots, torch.nan_to_num_(memory))  # what is multiplied by 0 must leave no trace
 
     def logits(
         self, token_ids: Tensor, positions: list[int], seen: Tensor | None, kvs: tuple[RolloutKV, RolloutKV]
@@ -279,12 +276,8 @@ class MixtureDrafter(Drafter):
         """Make and store keys and values of the tokens of these sequences."""
         rows = torch.from_numpy(np.flatnonzero(np.repeat(is_wanted, step.query_lens))).to(step.slots.device)
         streams = torch.stack([layer[rows] for layer in layers], dim=1)
-        own, memory = self._network.memorise(
-            step.token_ids[rows], step.positions[rows], max(step.context_lens), streams
-        )
-        self._storage.write(SELF, step.slots[rows], own)
-        # What is multiplied by 0 must leave no trace.
-        self._storage.write(CROSS, step.slots[rows], torch.nan_to_num_(memory))
+        angles = self._network.rope(step.positions[rows], max(step.context_lens))
+        self._network.memorise(step.token_ids[rows], angles, streams, step.slots[rows], self._storage)
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:

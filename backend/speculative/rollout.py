@@ -19,6 +19,7 @@ from torch import Tensor
 from backend.config import AttentionSpec, DenseSpec, LayerSpec, ModelConfig
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import AttentionPlan, Group
+from backend.kernels.rotary import Angles
 from backend.kernels.tiles import in_tiles
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
@@ -126,7 +127,7 @@ class RolloutKV:
         """One query per sequence over its stored tokens alone."""
         return self._plan(1, self._mask[..., : self._num_stored].to(dtype))
 
-    def next(self, is_seen: Tensor | None, angles: tuple[Tensor, Tensor]) -> AttentionContext:
+    def next(self, is_seen: Tensor | None, angles: Angles) -> AttentionContext:
         """A level of drafted tokens in the next free columns, n of each sequence; None: the first token.
 
         `is_seen` [B, n, m] as in Beam, of the columns after the first up to this level's.
@@ -139,9 +140,8 @@ class RolloutKV:
         mask[:, 0, :, begin : begin + num_seen].masked_fill_(is_seen, 0.0)
         columns = torch.arange(begin + num_seen - num_queries, begin + num_seen, device=mask.device)
         rows = torch.arange(self._count, device=mask.device)[:, None] * self._length
-        cos, signed_sin = angles
-        plan = AttentionPlan({None: self._plan(num_queries, mask.to(cos.dtype))})
-        return AttentionContext(plan, cos, signed_sin, (rows + columns).view(-1), self.kv)
+        plan = AttentionPlan({None: self._plan(num_queries, mask.to(angles.table.dtype))})
+        return AttentionContext(plan, angles, (rows + columns).view(-1), self.kv)
 
     def _plan(self, num_queries: int, mask: Tensor) -> list[Group]:
         group = Group(
@@ -203,7 +203,7 @@ def _known(layer: LayerSpec) -> LayerSpec:
 
 
 def compile_chain(
-    embedding: Tensor, layers: list[DecoderLayer], head: Tensor, angles: tuple[Tensor, Tensor], eps: float
+    embedding: Tensor, layers: list[DecoderLayer], head: Tensor, angles: Angles, eps: float
 ) -> draft_chain.ChainWeights:
     """Lay a decoder out for the compiled roll-out, yet without norms after its layers.
 
@@ -211,7 +211,7 @@ def compile_chain(
     `angles` of all positions.
     """
     tiles, absent = in_tiles([head]), np.empty(0, np.float32)
-    cos, signed_sin = (draft_chain.as_floats(values[:, 0]) for values in angles)
+    cos, signed_sin = (draft_chain.as_floats(values[:, 0]) for values in angles.gather())
     return draft_chain.ChainWeights(
         embedding=draft_chain.as_floats(embedding),
         fuse_norm=absent,

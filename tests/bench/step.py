@@ -37,8 +37,7 @@ OPERATIONS = {
     "attention": (attention, "paged_attention"),
     "plan of attention": (decoder, "plan_attention"),
     "norms": (RMSNorm, "__call__"),
-    "rotary": (attention, "rotate"),
-    "writes of keys and values": (KVStorage, "write"),
+    "rotation, keys and values": (attention, "kv_write"),
     "swiglu": (mlp, "swiglu"),
 }
 spent: Counter[str] = Counter()

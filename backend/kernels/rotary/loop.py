@@ -8,7 +8,7 @@ from backend.kernels.compiled import as_float, inner, next_part, pointer_to, thr
 from backend.kernels.rms_norm.loop import inverse_rms, scale
 
 PART_ROWS = 16
-_floats = pointer_to(types.float32)
+_floats, _ints = pointer_to(types.float32), pointer_to(types.int32)
 
 
 @inner
@@ -24,16 +24,17 @@ def _rotate_head(head, cos, signed_sin):
 def rotate(job):
     """Heads of x, whose rows are `stride` elements from each other, in place; a part is 16 rows."""
     rows, stride, num_heads, size = job[5], job[6], job[7], job[8]
-    eps = as_float(np.int32(job[9]))
-    x = carray(_floats(job[1]), (rows, stride))
-    cosines, sines = carray(_floats(job[2]), (rows, size)), carray(_floats(job[3]), (rows, size))
+    eps = as_float(np.int32(job[10]))
+    x, positions = carray(_floats(job[1]), (rows, stride)), carray(_ints(job[3]), rows)
+    table = carray(_floats(job[2]), (2, job[9], size))
     weights = carray(_floats(job[4]), (num_heads, size))
     begin = next_part(job) * PART_ROWS
     while begin < rows:
         for row in range(begin, min(begin + PART_ROWS, rows)):
+            cos, signed_sin = table[0, positions[row]], table[1, positions[row]]
             for number in range(num_heads):
                 head = x[row, number * size : (number + 1) * size]
                 if job[4]:
                     scale(head, inverse_rms(head, eps), weights[number], head)
-                _rotate_head(head, cosines[row], sines[row])
+                _rotate_head(head, cos, signed_sin)
         begin = next_part(job) * PART_ROWS

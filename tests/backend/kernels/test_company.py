@@ -15,7 +15,7 @@ from torch import Tensor
 from backend.kernels.experts import run_experts
 from backend.kernels.linear import WeightLayout, available_layouts, pack
 from backend.kernels.rms_norm import rms_norm
-from backend.kernels.rotary import rotate
+from backend.kernels.rotary import Angles, rotate
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
 from backend.models.hyper_moe import apply_adapters
@@ -69,8 +69,8 @@ def test_rotation(head_dim: int) -> None:
 
     def operation(x: Tensor) -> Tensor:
         heads = x.view(len(x), 3, head_dim)
-        cos, sin = (each.expand(len(x), 1, head_dim).contiguous() for each in (angles.cos(), angles.sin()))
-        rotate(heads, cos, sin, weight, 1e-6)
+        table = torch.stack((angles.cos(), angles.sin()))[:, None]
+        rotate(heads, Angles(table, torch.zeros(len(x), dtype=torch.int32)), weight, 1e-6)
         return heads
 
     check(operation, 3 * head_dim)

@@ -58,22 +58,42 @@ def test_scaling_equals_transformers(tmp_path: Path, scaling: dict[str, Any]) ->
     new = read(tmp_path, rope_parameters={**scaling, "rope_theta": 5e5})
     old_keys = {("type" if key == "rope_type" else key): value for key, value in scaling.items()}
     old = read(tmp_path, rope_scaling=old_keys, rope_theta=5e5)
-    assert new.rope == old.rope
-    torch.testing.assert_close(frequencies(new.rope, new.head_dim), expected, rtol=1e-6, atol=0)
-    assert new.rope.attention_factor == pytest.approx(factor)
+    assert new.attention.rope == old.attention.rope
+    torch.testing.assert_close(
+        frequencies(new.attention.rope, new.attention.head_dim), expected, rtol=1e-6, atol=0
+    )
+    assert new.attention.rope.attention_factor == pytest.approx(factor)
 
 
 def test_default_theta(tmp_path: Path) -> None:
-    assert read(tmp_path).rope.theta == 1e4
-    assert read(tmp_path, rope_theta=7e5).rope.theta == 7e5
-    assert read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e5}).rope.theta == 3e5
+    assert read(tmp_path).attention.rope.theta == 1e4
+    assert read(tmp_path, rope_theta=7e5).attention.rope.theta == 7e5
+    assert (
+        read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e5}).attention.rope.theta
+        == 3e5
+    )
 
 
 def test_table_grows_with_the_context(tmp_path: Path) -> None:
-    rope = Rope(read(tmp_path).rope, 128, torch.float32, torch.device("cpu"))
+    rope = Rope(read(tmp_path).attention.rope, 128, torch.float32, torch.device("cpu"))
     positions = torch.tensor([5, 9000])
-    cos, signed_sin = rope(positions, 9001)
-    angles = positions[:, None].float() * frequencies(read(tmp_path).rope, 128)
+    cos, signed_sin = rope(positions, 9001).gather()
+    angles = positions[:, None].float() * frequencies(read(tmp_path).attention.rope, 128)
     assert torch.equal(cos[:, 0, :64], angles.cos()) and torch.equal(cos[:, 0, 64:], angles.cos())
     assert torch.equal(signed_sin[:, 0, :64], -angles.sin())
     assert torch.equal(signed_sin[:, 0, 64:], angles.sin())
+
+
+def test_a_gpu_has_its_whole_table_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = torch.tensor([5, 8999])
+    config = read(tmp_path).attention.rope
+    grown, reserved = (Rope(config, 8, torch.float32, torch.device("cpu")) for _ in range(2))
+    grown.reserve(9000)
+    assert grown(positions[:1], 6).table.shape[1] < 9000, "a CPU's grows"
+    monkeypatch.setattr("backend.layers.rope.uses_triton", lambda _: True)
+    reserved.reserve(9000)
+    table = reserved(positions[:1], 6).table
+    assert table.shape[1] == 9000 and reserved(positions, 9000).table is table
+    assert torch.equal(reserved(positions, 9000).gather()[1], grown(positions, 9000).gather()[1])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.kernels.paged_attention import paged_attention
+from backend.kernels.rotary import Angles
 from backend.kv.storage import KVLayout, KVStorage
 from backend.speculative import BRANCHES, MIN_NODE_PROBABILITY, MIN_PATH_PROBABILITY
 from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out
@@ -80,7 +81,7 @@ def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool)
     visible = np.arange(48) < np.array(known)[:, None]
     visible[0, :16], visible[2, 5] = False, False
     kv = RolloutKV(storage, table, visible, 5, first_layer=1)
-    angles = torch.ones(3, 1, 8), torch.zeros(3, 1, 8)
+    angles = Angles(torch.zeros(2, 1, 8), torch.zeros(3, dtype=torch.int32))
     drafted = torch.randn(5, 3, 4, 8)  # keys and values of 3 sequences: a token, then two or four
     kv.kv.write(0, kv.next(None, angles).slots, drafted[0])
     if is_tree:

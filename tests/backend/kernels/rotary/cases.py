@@ -7,9 +7,25 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from backend.kernels.rotary import reference
+from backend.kernels.rotary import Angles, reference
 from backend.kernels.rotary.kernel import rotate
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
+
+
+def table_of(num_positions: int, size: int) -> Tensor:
+    """Cosines and signed sines of random angles, [2, positions, size]."""
+    angles = torch.rand(num_positions, size // 2)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
+
+
+def exact(heads: Tensor, table: Tensor, positions: Tensor, weight: Tensor | None) -> Tensor:
+    """Heads in float64, normed and rotated."""
+    heads = heads.double()
+    if weight is not None:
+        heads = heads / (heads.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    reference.rotate(heads, *Angles(table.double(), positions).gather(), None, 0.0)
+    return heads
 
 
 def value(
@@ -17,26 +33,20 @@ def value(
 ) -> tuple[Tensor, Tensor]:
     tokens, heads, size = shape
     wide = torch.randn(tokens, heads + 2, size).to(dtype).to(device)
-    angles = torch.rand(tokens, 1, size // 2)
-    cos = torch.cat((angles.cos(), angles.cos()), -1).to(dtype).to(device)
-    signed_sin = torch.cat((-angles.sin(), angles.sin()), -1).to(dtype).to(device)
+    table = table_of(50, size).to(dtype).to(device)
+    positions = torch.randint(50, (tokens,), dtype=torch.int32).to(device)
     weight = torch.randn(heads, size).to(dtype).to(device) if has_weight else None
-    exact = wide.double()
-    widened = None if weight is None else weight.double()
-    own = exact[:, :heads]
-    if widened is not None:
-        own = own / (own.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * widened
-    reference.rotate(own, cos.double(), signed_sin.double(), None, 0.0)
-    exact[:, :heads] = own
-    rotate(wide[:, :heads], cos, signed_sin, weight, 1e-6)
-    return wide, exact
+    wanted = wide.double()
+    wanted[:, :heads] = exact(wide[:, :heads], table, positions, weight)
+    rotate(wide[:, :heads], table, positions, weight, 1e-6)
+    return wide, wanted
 
 
 def launched(has_weight: bool, dtype: torch.dtype) -> None:
     """Qwen3-8B's heads."""
-    angles = torch.zeros(4, 1, 128, dtype=dtype)
+    table, positions = torch.zeros(2, 64, 128, dtype=dtype), torch.zeros(4, dtype=torch.int32)
     weight = torch.zeros(40, 128, dtype=dtype) if has_weight else None
-    rotate(torch.zeros(4, 48, 128, dtype=dtype)[:, :40], angles, angles, weight, 1e-6)
+    rotate(torch.zeros(4, 48, 128, dtype=dtype)[:, :40], table, positions, weight, 1e-6)
 
 
 SHAPES = [(1, 1, 2), (3, 9, 64), (2, 5, 80), (4, 40, 128)]
