@@ -15,13 +15,17 @@ import torch
 from torch import Tensor
 
 from backend.engine.state import StateTable
-from backend.kernels.lora import AdapterRows
+from backend.kernels.device import has_triton
+from backend.kernels.lora import AdapterRows, DeviceSlots
 from backend.kernels.paged_attention import DeviceStep
-from backend.kernels.upload import upload
-from backend.layers.step_input import Layout, StepInput, lay_out
+from backend.kernels.upload import Array, upload
+from backend.layers.step_input import Layout, StepInput, Words, lay_out
 from backend.sampling.logits import Ints
+from backend.sampling.sampler import SamplingBatch
 from backend.speculative.tree import paths
 from backend.types import Plan, ScheduledChunk, tree_depths
+
+_NO_WORDS = np.empty(0, dtype=np.int32)
 
 
 class Draws(NamedTuple):
@@ -44,6 +48,8 @@ class PreparedStep:
     token_index: Ints
     positions: Ints
     drawn_after: Tensor  # [N] `token_index` on the device
+    sampling: SamplingBatch  # of the draws
+    sampling_words: Tensor | None  # [N, 8] the same on a GPU, see SamplingBatch.words
     offsets: list[int]  # [B] index of each chunk's first token
     has_drafts: bool  # False: N = R
 
@@ -79,8 +85,9 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     trees = {b: chunk.parents for b, chunk in enumerate(chunks) if chunk.parents} if plan.num_drafts else {}
     layout = lay_out(query_lens, context_lens, trees)
     draws = _draws(plan, rows, layout)
-    pages = table.page_table
-    arrays = (
+    sampling, pages = table.sampling(draws.rows, draws.positions), table.page_table
+    adapter_slots = _adapter_slots(table, rows, layout)
+    arrays: list[Array] = [
         pages.slots(rows[layout.owners], layout.places),
         np.array(token_ids, dtype=np.int32),
         layout.positions,
@@ -89,32 +96,55 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         rows.astype(np.int32),
         layout.ancestors,
         draws.token_index.astype(np.int32),
-        pages.changes(),
-    )
-    slots, ids, positions, starts, contexts, own_rows, words, drawn_after, changes = upload(arrays, device)
-    pages.apply(changes)
+    ]
+    if has_triton(device):  # what kernels in Triton alone read
+        arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
+    slots, ids, positions, starts, contexts, own_rows, bits, drawn_after, *others = upload(arrays, device)
+    sampling_words, device_slots = None, None
+    if others:
+        changes, sampling_words, *parts = others
+        pages.apply(changes)
+        device_slots = DeviceSlots(*parts)
     longest = max(query_lens), max(context_lens)
+    ancestors = bits if trees else None
     step_input = StepInput(
         token_ids=ids,
         slots=slots,
-        on_device=DeviceStep(
-            starts, contexts, own_rows, pages.on_device, positions, words if trees else None, *longest
-        ),
+        on_device=DeviceStep(starts, contexts, own_rows, pages.on_device, positions, ancestors, *longest),
         query_lens=query_lens,
         context_lens=context_lens,
         rows=rows.tolist(),
-        adapters=_adapter_rows(table.adapter_slots(rows), layout.owners, device),
+        adapters=_adapter_rows(adapter_slots, device, device_slots),
         trees=trees,
     )
-    offsets = layout.starts[:-1].tolist()
-    return PreparedStep(step_input, *draws, drawn_after, offsets, plan.num_drafts > 0)
+    offsets, has_drafts = layout.starts[:-1].tolist(), plan.num_drafts > 0
+    return PreparedStep(step_input, *draws, drawn_after, sampling, sampling_words, offsets, has_drafts)
 
 
-def _adapter_rows(slots: Ints | None, owners: Ints, device: torch.device) -> AdapterRows | None:
+def _adapter_slots(table: StateTable, rows: Ints, layout: Layout) -> Ints | None:
     """The adapter slot of each token; None if none has one."""
-    if slots is None or not (slots >= 0).any():
+    slots = table.adapter_slots(rows)
+    return None if slots is None or not (slots >= 0).any() else slots[layout.owners]
+
+
+def _slot_words(slots: Ints | None) -> tuple[Words, Words]:
+    """Adapter slots of all tokens, and each slot once, as DeviceSlots has them."""
+    if slots is None:
+        return _NO_WORDS, _NO_WORDS
+    return slots.astype(np.int32), np.unique(slots[slots >= 0]).astype(np.int32)
+
+
+def _adapter_rows(
+    slots: Ints | None, device: torch.device, on_device: DeviceSlots | None
+) -> AdapterRows | None:
+    """The adapters of tokens with these slots."""
+    if slots is None:
         return None
-    return _cached_rows(slots[owners].tobytes(), device)
+    return (
+        _cached_rows(slots.tobytes(), device)
+        if on_device is None
+        else AdapterRows(slots, device, lambda: on_device)
+    )
 
 
 @functools.lru_cache(maxsize=4)

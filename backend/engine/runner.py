@@ -91,7 +91,7 @@ class ModelRunner:
         rows = step.step_input.adapters
         if rows is None or self._model.decoder.head.adapters is None:
             return self._model.logits(hidden)
-        return self._model.logits(hidden, rows.select(step.token_index))
+        return self._model.logits(hidden, rows.select(step.token_index, step.drawn_after))
 
     def _sample(self, step: PreparedStep, streams: list[Tensor], logits: Tensor) -> StepResult:
         """Draw from `logits` [N, V], which it changes, and verify drafts with the draws.
@@ -102,7 +102,7 @@ class ModelRunner:
         wanted = table.logprobs(rows)
         original = logits[[i for i, _ in wanted]] if wanted else None  # a copy: the edits change `logits`
         mask_s = self._edit(step, logits)
-        token_ids, is_sound = self._sampler.sample(logits, table.sampling(rows, step.positions))
+        token_ids, is_sound = self._sampler.sample(logits, step.sampling)
         records: dict[int, TokenLogprobs] = {}
         if original is not None:
             drawn = [token_ids[i] for i, _ in wanted]

@@ -110,7 +110,8 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.fixture
 def on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Page tables have a copy, as on a GPU."""
-    monkeypatch.setattr(page_table, "has_triton", lambda device: True)
+    for module in (inputs, page_table):
+        monkeypatch.setattr(module, "has_triton", lambda device: True)
 
 
 def test_it_follows_through_growth_drafts_preemption_and_failed_steps(on_a_device: None) -> None:

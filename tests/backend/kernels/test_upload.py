@@ -20,8 +20,9 @@ def test_arrays_are_views_of_one_block_with_their_values(
     longs: list[tuple[int, ...]], words: list[tuple[tuple[int, ...], type]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    arrays = [rng.integers(-(2**62), 2**62, shape) for shape in longs]
-    arrays += [rng.integers(-(2**31), 2**31, shape).astype(dtype) for shape, dtype in words]
+    arrays = [rng.integers(-(2**31), 2**31, shape).astype(dtype) for shape, dtype in words]
+    arrays += [rng.integers(-(2**62), 2**62, shape) for shape in longs]
+    rng.shuffle(arrays)
     block = pack(arrays)
     parts = unpack(block, arrays)
     assert block.dtype == torch.int32
