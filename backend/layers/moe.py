@@ -46,25 +46,20 @@ class MoE:
             weights /= weights.sum(dim=-1, keepdim=True)
         if rows is not None and not self._has_adapters():
             rows = None
-        if self.fused is None:
-            output = run_experts(x, chosen, weights, self.gate_up, self.down, rows)
-        else:
-            output = self._run_fused(self.fused, x, chosen, weights, rows)
+        output = self._run(x, chosen, weights, rows)
         if self.extra_term is not None:
             output += self.extra_term(x, chosen)
         return output
 
-    def _run_fused(
-        self,
-        fused: FusedExperts | StackedExperts,
-        x: Tensor,
-        chosen: Tensor,
-        weights: Tensor,
-        rows: AdapterRows | None,
-    ) -> Tensor:
-        """By `fused`, but for rows with an adapter: what computes a row must not depend on its company."""
+    def _run(self, x: Tensor, chosen: Tensor, weights: Tensor, rows: AdapterRows | None) -> Tensor:
+        """By `fused`; what computes a row must not depend on its company."""
+        fused = self.fused
+        if fused is None:
+            return run_experts(x, chosen, weights, self.gate_up, self.down, rows)
         if rows is None:
             return fused(x, chosen, weights)
+        if isinstance(fused, StackedExperts):
+            return fused.adapted(x, chosen, weights, self.gate_up, self.down, rows)
         output, is_adapted = torch.empty_like(x), torch.from_numpy(rows.slots >= 0)
         own = rows.select(is_adapted.nonzero()[:, 0].numpy())
         mine = x[is_adapted], chosen[is_adapted], weights[is_adapted]

@@ -25,16 +25,9 @@ def run_experts(x: Tensor, chosen: Tensor, shares: Tensor, gate_up: Tensor, down
 
     x [T, D]; chosen [T, k] int64; shares [T, k] float32; gate_up [E, 2 I, D]; down [E, D, I] → [T, D].
     """
-    num_tokens, top_k = chosen.shape
-    y = torch.empty_like(x)
-    if num_tokens == 0:
-        return y
     pairs = sort_pairs(chosen, len(down))
-    gated = multiply(x, gate_up, pairs, top_k, is_gated=True)
-    parts = multiply(gated, down, pairs, 1)
-    grid = num_tokens, triton.cdiv(x.shape[1], _BLOCK_COLUMNS)
-    _add[grid](y, parts, shares, x.shape[1], TOP_K=top_k, BLOCK=_BLOCK_COLUMNS)
-    return y
+    gated = multiply(x, gate_up, pairs, chosen.shape[1], is_gated=True)
+    return add_parts(multiply(gated, down, pairs, 1), shares)
 
 
 def sort_pairs(chosen: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
@@ -46,18 +39,26 @@ def sort_pairs(chosen: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
 
 
 def multiply(
-    x: Tensor, weights: Tensor, pairs: tuple[Tensor, Tensor], per_row: int, *, is_gated: bool = False
+    x: Tensor,
+    weights: Tensor,
+    pairs: tuple[Tensor, Tensor],
+    per_row: int,
+    *,
+    is_gated: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Each pair's row of `x` times its expert's matrix, [T k, N].
 
     x [T k / per_row, K]: a row has `per_row` pairs; weights [E, N, K], or where the first half of an expert's
-    rows gates the second one [E, 2 N, K].
+    rows gates the second one [E, 2 N, K]. The result has the weights' dtype, or `dtype`.
     """
     order, ends = pairs
     num_experts, rows, features = weights.shape
     assert x.is_contiguous() and weights.is_contiguous() and x.shape[1] == features
     columns = rows // 2 if is_gated else rows
-    y = torch.empty(len(order), columns, dtype=weights.dtype, device=x.device)
+    y = torch.empty(len(order), columns, dtype=dtype or weights.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
     amount = "few" if len(order) <= _FEW_ROWS * num_experts else "many"
     options = blocks("experts", f"{amount} gated" if is_gated else amount, weights.dtype).options()
     grid = triton.cdiv(columns, options["BLOCK_N"]), _most_pieces(len(order), num_experts, options["BLOCK_M"])
@@ -67,6 +68,16 @@ def multiply(
         "BLOCK_EXPERTS": triton.next_power_of_2(num_experts),
     }
     _multiply[grid](y, x, weights, order, ends, num_experts, columns, features, **constants, **options)
+    return y
+
+
+def add_parts(parts: Tensor, shares: Tensor) -> Tensor:
+    """y[t] = Σ_k shares[t, k] · parts[t, k], in the order of k: parts [T k, D], shares [T, k] → [T, D]."""
+    (num_tokens, top_k), size = shares.shape, parts.shape[1]
+    y = torch.empty(num_tokens, size, dtype=parts.dtype, device=parts.device)
+    if y.numel():
+        grid = num_tokens, triton.cdiv(size, _BLOCK_COLUMNS)
+        _add[grid](y, parts, shares, size, TOP_K=top_k, BLOCK=_BLOCK_COLUMNS)
     return y
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+from backend.kernels.lora import AdapterRows, DeviceSlots
+from backend.kernels.swiglu import swiglu
+
+if TYPE_CHECKING:
+    from backend.kernels.experts import ExpertWeight
 
 
 class StackedExperts:
@@ -24,3 +33,41 @@ class StackedExperts:
         from backend.kernels.experts.kernel import run_experts
 
         return run_experts(x, chosen, weights, self.gate_up, self.down)
+
+    def adapted(
+        self,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor,
+        gate_up: Sequence[ExpertWeight],
+        down: Sequence[ExpertWeight],
+        rows: AdapterRows,
+    ) -> Tensor:
+        """The same, with the adapters that `rows` says of the experts' `gate_up` and `down`.
+
+        Gates and ups stay in float32, so that rows without an adapter are rounded as without.
+        """
+        from backend.kernels.experts.kernel import add_parts, multiply, sort_pairs
+
+        pairs, (num_tokens, top_k) = sort_pairs(chosen, len(self.down)), chosen.shape
+        own, step = chosen.flatten(), rows.on_device
+        slots = DeviceSlots(step.slots[:, None].expand(-1, top_k).flatten(), step.active)
+        wide = multiply(x, self.gate_up, pairs, top_k, dtype=torch.float32)
+        each = x[:, None].expand(-1, top_k, -1).reshape(num_tokens * top_k, -1)
+        _add_adapters(wide, each, own, gate_up, slots)
+        gated = swiglu(wide).to(x.dtype)
+        parts = multiply(gated, self.down, pairs, 1)
+        _add_adapters(parts, gated, own, down, slots)
+        return add_parts(parts, weights)
+
+
+def _add_adapters(
+    y: Tensor, x: Tensor, chosen: Tensor, experts: Sequence[ExpertWeight], slots: DeviceSlots
+) -> None:
+    """Add each expert's adapters to the pairs that chose it, y [T k, N] of x [T k, K]."""
+    from backend.kernels.lora.kernel import add_adapters
+
+    for number, expert in enumerate(experts):
+        if expert.adapters is not None:
+            own = torch.where(chosen == number, slots.slots, -1)
+            add_adapters(y, x, expert.adapters, DeviceSlots(own, slots.active))

@@ -14,8 +14,9 @@ import torch
 from backend.kernels.device import uses_triton
 from tests.backend.kernels.whole import tokens
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.models.test_hyper_moe import write_hyper_checkpoint
 
-NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe")
+NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe", "hyper-moe")
 
 
 def test_a_cpu_takes_its_own_path() -> None:
@@ -24,8 +25,10 @@ def test_a_cpu_takes_its_own_path() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_interpreted_kernels_choose_the_tokens_of_the_cpu(name: str, tmp_path: Path) -> None:
-    variant = next(each for each in VARIANTS if each.name == name)
-    write_checkpoint(variant, tmp_path)
+    if name == "hyper-moe":
+        write_hyper_checkpoint(tmp_path)
+    else:
+        write_checkpoint(next(each for each in VARIANTS if each.name == name), tmp_path)
     command = [sys.executable, "-m", "tests.backend.kernels.whole", str(tmp_path)]
     variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from backend.config import MoEConfig
 from backend.kernels.experts import StackedExperts, kernel
+from backend.kernels.lora import AdapterRows, SlotWeights
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
+from backend.models import hyper_moe
+from backend.models.hyper_moe import HyperExperts, HyperNetwork
 from tests.backend.kernels.waits import Waits
 
 EXPERTS, TOP_K, WIDE, NARROW = 6, 2, 24, 40
@@ -46,6 +50,50 @@ def check_layer() -> None:
     assert layer(x[:0]).shape == (0, NARROW)
 
 
+def check_adapters() -> None:
+    """Same results as the reference, without a wait; others' adapters change no bit of a row without one."""
+    layer, x = made(), torch.randn(9, NARROW)
+    plain = layer(x)
+    for expert in (0, 2, 3, 5):  # the others have none
+        for linear, parts in ((layer.gate_up[expert], (WIDE, WIDE)), (layer.down[expert], (NARROW,))):
+            linear.adapters = SlotWeights(3, linear.in_features, parts, 4, torch.empty(0))
+            for slot in range(3):
+                factors = {
+                    part: (torch.randn(3, linear.in_features) / 4, torch.randn(3, columns) / 4)
+                    for part, columns in enumerate(parts)
+                }
+                linear.adapters.put(slot, factors)
+    slots = np.array([0, -1, 2, 2, -1, 0, 0, -1, 2])
+    rows = AdapterRows(slots, torch.device("cpu"))
+    with Waits() as waits:
+        found = layer(x, rows)
+    assert not waits.reads, waits.reads
+    others = AdapterRows(np.where(slots < 0, -1, 1), torch.device("cpu"))
+    assert torch.equal(layer(x, others)[slots < 0], found[slots < 0])
+    layer.fused = None
+    torch.testing.assert_close(found, layer(x, rows), rtol=1e-4, atol=1e-5)
+    assert not torch.isclose(found, plain).all(1)[slots >= 0].any(), "adapters change their rows"
+    torch.testing.assert_close(found[slots < 0], plain[slots < 0], rtol=1e-5, atol=1e-6)
+
+
+def check_hyper_experts() -> None:
+    """Adapters generated for each token equal those of the table, in pieces and without a wait."""
+    torch.manual_seed(5)
+    shapes = (EXPERTS, 5), (5,), (7, 10), (7,), (6, 7), (3 * NARROW, 6), (3 * NARROW, 6)
+    embeddings, position, *others = (torch.randn(shape) for shape in shapes)
+    network = HyperNetwork(3, embeddings[None], position[None], *others)
+    moe = MoEConfig(EXPERTS, TOP_K, WIDE, normalise_top_k=True)
+    table = HyperExperts(network, 0, moe, torch.float32)
+    hyper_moe.MAX_TABLE_BYTES, hyper_moe._MAX_GATHERED_ELEMENTS = 0, 4 * 2 * 3 * NARROW  # four tokens
+    generated = HyperExperts(network, 0, moe, torch.float32)
+    x, chosen = torch.randn(11, NARROW), torch.rand(11, EXPERTS).topk(TOP_K).indices
+    with Waits() as waits:
+        found = generated(x, chosen)
+    assert not waits.reads, waits.reads
+    assert table._table is not None and generated._table is None
+    torch.testing.assert_close(found, table(x, chosen), rtol=1e-4, atol=1e-5)
+
+
 def check_grids() -> None:
     """There are as many pieces as the worst choice needs: all experts but one have one pair."""
     for num_pairs, num_experts, size in ((1, 4, 16), (7, 3, 2), (40, 3, 16), (64, 64, 16), (31, 5, 1)):
@@ -57,4 +105,6 @@ def check_grids() -> None:
 if __name__ == "__main__":
     with torch.inference_mode():
         check_layer()
+        check_adapters()
+        check_hyper_experts()
         check_grids()
