@@ -24,7 +24,7 @@ _MANY_ROWS = 512
 """From here on rows alone fill a GPU: a program takes all splits, and `low` has one."""
 
 _OF_STEP = ("slots", "active", "num_rows", "num_active", "splits_each")  # no machine code for their values
-_LEAST_RANKS, _MOST_RANKS = 16, 64  # of a block
+_FEW_RANKS = 16
 
 
 def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: DeviceSlots) -> None:
@@ -34,18 +34,18 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: DeviceSlots) 
     if not num_rows or not num_active:
         return
     assert x.stride(1) == y.stride(1) == 1 and weights.down.is_contiguous() and weights.up.is_contiguous()
-    shrink, expand = (blocks("lora", name, x.dtype).options() for name in ("shrink", "expand"))
+    shrink = blocks("lora", "shrink" if ranks > _FEW_RANKS else "shrink to few", x.dtype).options()
+    expand = blocks("lora", "expand", x.dtype).options()
     num_splits = min(_MOST_SPLITS, triton.cdiv(features, _SPLIT_FEATURES))
     splits_each = num_splits if num_rows >= _MANY_ROWS else 1
     num_lows = num_splits // splits_each
     low = torch.empty(num_lows, num_rows, ranks, dtype=torch.float32, device=x.device)
     split_features = triton.cdiv(features, num_splits * _STEP_FEATURES) * _STEP_FEATURES
     of_rows = rows.slots, rows.active, num_rows, num_active
-    block = _block_of_ranks(ranks)
-    _shrink[*_grid(num_rows, num_active, shrink["BLOCK_ROWS"]), num_lows * triton.cdiv(ranks, block)](
+    rank_blocks = triton.cdiv(ranks, shrink["BLOCK_RANKS"])
+    _shrink[*_grid(num_rows, num_active, shrink["BLOCK_ROWS"]), num_lows * rank_blocks](
         *(low, x, weights.down, *of_rows),
         *(x.stride(0), ranks, features, split_features, splits_each),
-        BLOCK_RANKS=block,
         **shrink,
     )
     num_columns = weights.out_features
@@ -55,13 +55,8 @@ def add_adapters(y: Tensor, x: Tensor, weights: SlotWeights, rows: DeviceSlots) 
         *(y.stride(0), weights.rank, ranks, num_columns),
         ENDS=tuple(part.columns.stop for part in weights.parts),
         NUM_LOWS=num_lows,
-        BLOCK_RANKS=_block_of_ranks(weights.rank),
         **expand,
     )
-
-
-def _block_of_ranks(ranks: int) -> int:
-    return int(min(max(_LEAST_RANKS, triton.next_power_of_2(ranks)), _MOST_RANKS))
 
 
 def _grid(num_rows: int, num_active: int, block: int) -> tuple[int, int]:
@@ -84,8 +79,8 @@ def _shrink(
     features,
     split_features,
     splits_each,
-    BLOCK_RANKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    BLOCK_RANKS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
 ):
     """low[i, t] = down[slots[t]] x[t] over `splits_each` splits from i on: [BLOCK_ROWS, BLOCK_RANKS].
@@ -137,8 +132,8 @@ def _expand(
     num_columns,
     ENDS: tl.constexpr,
     NUM_LOWS: tl.constexpr,
-    BLOCK_RANKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
+    BLOCK_RANKS: tl.constexpr,
     BLOCK_WIDTH: tl.constexpr,
 ):
     """y[t, part] += (Σ_i low[i, t, part]) up[slots[t], :, part]: [BLOCK_ROWS, BLOCK_WIDTH columns].

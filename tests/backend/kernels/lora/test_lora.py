@@ -1,11 +1,7 @@
-"""Adapters, by torch's products and by the compiled loop, equal dense matrices; Triton equals torch."""
+"""Adapters, by torch's products and by the compiled loop, equal dense matrices."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -188,14 +184,3 @@ def test_the_slots_of_rows_go_to_the_device_once() -> None:
     assert on_device(copied) == ([2, -1], [2])
     given = DeviceSlots.packed(torch.tensor([2, -1, 2], dtype=torch.int32), 2)
     assert AdapterRows(np.array([2, -1]), CPU, lambda: given).on_device is given
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed; CPU builds of torch lack it"
-)
-def test_triton_equals_the_reference() -> None:
-    """In a process of its own: Triton reads TRITON_INTERPRET when it is imported."""
-    command = [sys.executable, "-m", "tests.backend.kernels.lora.interpreted"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
