@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.kernels.upload import upload
+
 LONG_BLOCK = 16
 """Runs of at least this many rows get a product of their own."""
 
@@ -125,13 +127,10 @@ class AdapterRows:
         return self._on_device()
 
     def _copied(self) -> DeviceSlots:
-        """Copied in one block, for which the host does not wait: it is pinned."""
+        """Copied in one block, for which the host does not wait."""
         slots = self.slots
         active = np.unique(slots[slots >= 0])
-        block = torch.from_numpy(np.concatenate((slots, active)).astype(np.int32))
-        if self.device.type == "cuda":
-            block = block.pin_memory()
-        return DeviceSlots.packed(block.to(self.device, non_blocking=True), len(slots))
+        return DeviceSlots(*upload([slots.astype(np.int32), active.astype(np.int32)], self.device))
 
     def select(self, index: Ints, on_device: Tensor | None = None) -> AdapterRows | None:
         """The adapters of these rows of the matrix; None if none of them has one.
