@@ -68,6 +68,7 @@ class GrammarSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     # reasoning block with its tags.
     thought: Literal["none", "inside", "whole"] = "none"
     max_thought_tokens: int = 0  # after that many the block is closed; 0: no limit
+    thought_tags: tuple[str, str] = ("<think>", "</think>")
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -10,7 +11,6 @@ from llguidance import LLMatcher
 
 from backend.errors import RequestError
 from backend.structured.vocabulary import Vocabulary
-from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG
 from backend.types import GrammarSpec
 
 MAX_TEXT_CHARS = 256 * 1024
@@ -18,6 +18,7 @@ MAX_TEXT_CHARS = 256 * 1024
 UNPARSED = "unread_grammar"
 """Key of a body in Lark or GBNF. To tell them apart means parsing, which may hang: left to the sandbox."""
 
+_SPECIAL = re.compile(r"(<\|?[^<>|]+\|?>)")
 _WHITESPACE = r"(\n[ \t]{0,40}| )?"
 """Between JSON tokens: enough for pretty-printing, but bounded, or a model may emit whitespace forever."""
 
@@ -45,21 +46,28 @@ def _start(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """
     if spec.thought == "none":
         return "start: @body\n"
-    opening, closing = vocabulary.special_id(OPEN_TAG), vocabulary.special_id(CLOSE_TAG)
+    opening, closing = (_terms(tag, vocabulary) for tag in spec.thought_tags)
     start = "thought LEAD? @body"
     if spec.thought == "whole":
-        start = f"LEAD? {json.dumps(OPEN_TAG) if opening is None else f'<[{opening}]>'} {start}"
+        start = f"LEAD? {' '.join(opening)} {start}"
     lines = [f"start: {start}", "LEAD: /\\n{1,2}/"]
     if spec.max_thought_tokens:
-        tag = json.dumps(CLOSE_TAG) if closing is None else f"<[{closing}]>"
         budget = f"text[max_tokens={spec.max_thought_tokens}]: TEXT"
-        lines += [f"thought: text {tag}", budget, "TEXT: /(?s:.*)/"]
-    elif closing is None:
-        closing_pattern = CLOSE_TAG.replace("/", "\\/")
-        lines.append(f"thought[lazy]: /(?s:.*){closing_pattern}/")
+        lines += [f"thought: text {' '.join(closing)}", budget, "TEXT: /(?s:.*)/"]
+    elif closing[0].startswith("<"):
+        lines += [f"thought: TEXT {' '.join(closing)}", "TEXT: /(?s:.*)/"]
     else:
-        lines += [f"thought: TEXT <[{closing}]>", "TEXT: /(?s:.*)/"]
+        lines.append(f"thought[lazy]: /(?s:.*){re.escape(spec.thought_tags[1]).replace('/', chr(92) + '/')}/")
     return "\n".join(lines)
+
+
+def _terms(tag: str, vocabulary: Vocabulary) -> list[str]:
+    """Lark terms for a tag: ids of the special tokens in it, and the text between them."""
+    terms = []
+    for piece in filter(None, _SPECIAL.split(tag)):
+        token_id = vocabulary.special_id(piece)
+        terms.append(json.dumps(piece) if token_id is None else f"<[{token_id}]>")
+    return terms
 
 
 def _body(spec: GrammarSpec) -> dict[str, Any]:

@@ -10,6 +10,43 @@ from backend.errors import TemplateError
 
 OPEN_TAG = "<think>"
 CLOSE_TAG = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """What is around a model's reasoning."""
+
+    opening: str
+    closing: str
+    tokens: tuple[str, ...] = ()  # further special tokens that tell reasoning from the answer
+
+    def shows(self, token: str) -> bool:
+        """True for the text of a special token that is a tag, or a part of one."""
+        return bool(token) and (token in self.tokens or token in self.opening or token in self.closing)
+
+
+THINK = Tags(OPEN_TAG, CLOSE_TAG)
+HARMONY_TOKENS = (
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+    "<|call|>",
+    "<|return|>",
+)
+HARMONY = Tags("<|channel|>analysis<|message|>", "<|end|>", HARMONY_TOKENS)
+"""Messages in channels, one of them for reasoning; not a pair of tags."""
+KNOWN_TAGS = (
+    HARMONY,
+    Tags("<|channel>thought", "<channel|>"),
+    Tags("<seed:think>", "</seed:think>"),
+    Tags("<|START_THINKING|>", "<|END_THINKING|>"),
+    Tags("<|inner_prefix|>", "<|inner_suffix|>"),
+    Tags("[THINK]", "[/THINK]"),
+    THINK,
+)
+"""In the order in which they are looked for: the usual ones last."""
 SWITCHES = ("enable_thinking", "thinking")
 """Template variables that switch reasoning: of Qwen3 and most others, and of DeepSeek-V3.1."""
 
@@ -20,6 +57,7 @@ class ThinkingMode:
 
     switches: tuple[str, ...] = ()  # the template variables that turn reasoning on and off
     is_default: bool = False  # the model reasons if no variable is set
+    tags: Tags = THINK
 
     @property
     def can_think(self) -> bool:
@@ -37,7 +75,11 @@ def thinking_mode(render: Callable[[dict[str, Any]], str], source: str) -> Think
     A template with reasoning tags in its `source` but without a switch belongs to a model that always
     reasons.
     """
-    if CLOSE_TAG not in source and OPEN_TAG not in source:
+    found = (
+        each for each in KNOWN_TAGS if each.opening in source or (each.closing in source and not each.tokens)
+    )
+    tags = next(found, None)
+    if tags is None:
         return ThinkingMode()
 
     def rendered(**variables: bool) -> str | None:
@@ -48,5 +90,6 @@ def thinking_mode(render: Callable[[dict[str, Any]], str], source: str) -> Think
 
     switches = tuple(name for name in SWITCHES if rendered(**{name: True}) != rendered(**{name: False}))
     if not switches:
-        return ThinkingMode(is_default=True)
-    return ThinkingMode(switches, is_default=rendered() == rendered(**dict.fromkeys(switches, True)))
+        return ThinkingMode(is_default=True, tags=tags)
+    is_default = rendered() == rendered(**dict.fromkeys(switches, True))
+    return ThinkingMode(switches, is_default=is_default, tags=tags)

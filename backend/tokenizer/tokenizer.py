@@ -13,7 +13,7 @@ from backend.errors import CheckpointError, PromptTooLong, RequestError, Templat
 from backend.tokenizer.chat_template import ChatTemplate
 from backend.tokenizer.detokenizer import Detokenizer
 from backend.tokenizer.files import TokenizerFiles, as_added_token, read_files
-from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, ThinkingMode, thinking_mode
+from backend.tokenizer.thinking import ThinkingMode, thinking_mode
 from backend.tokenizer.token_bytes import TokenBytes, read_rules, special_ids
 from backend.tokenizer.tool_use import ToolUse, tool_use
 
@@ -27,7 +27,7 @@ NORMALIZER_SHRINKS = 4
 """Upper bound on the factor by which a normalizer shortens a text (composing accents, trimming spaces)."""
 CUT_TOKENS = 64
 """Many more tokens than can differ at the end of a text where it is cut off."""
-TAIL_TOKENS = 16
+TAIL_TOKENS = 32
 """More tokens than a reasoning tag and a line break take in any vocabulary."""
 
 
@@ -52,11 +52,9 @@ class Tokenizer:
         self.eos_token_ids = files.eos_token_ids
         self.thinking = self._thinking_mode(files.chat_templates.get("default", ""))
         self.tool_use = tool_use(self.render_chat) if self.has_chat_template else ToolUse()
-        named = {backend.token_to_id(tag): tag for tag in (OPEN_TAG, CLOSE_TAG)}
-        self.hidden_tags: dict[int, str] = {
-            token_id: tag for token_id, tag in named.items() if token_id in self._text_bytes.hidden
-        }
-        """Reasoning tags that are special tokens here, by id: detokenizers skip them."""
+        named = ((token_id, self.token_text(token_id)) for token_id in sorted(self._text_bytes.hidden))
+        self.hidden_tags = {token_id: text for token_id, text in named if self.thinking.tags.shows(text)}
+        """Reasoning tags, or parts of them, that are special tokens here, by id: detokenizers skip them."""
 
     @classmethod
     def from_checkpoint(cls, folder: str | Path) -> Tokenizer:
@@ -175,7 +173,7 @@ class Tokenizer:
     def opens_thought(self, prompt_token_ids: Sequence[int]) -> bool:
         """Return True if the prompt ends with the opening reasoning tag, so that the output starts inside."""
         tail = self.decode(prompt_token_ids[-TAIL_TOKENS:], skip_special_tokens=False)
-        return tail.rstrip().endswith(OPEN_TAG)
+        return tail.rstrip().endswith(self.thinking.tags.opening)
 
     def render_chat(
         self,

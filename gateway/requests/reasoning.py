@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 import msgspec
 from msgspec import Meta
 
-from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG, SWITCHES, ThinkingMode
+from backend.tokenizer.thinking import SWITCHES, Tags, ThinkingMode
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
 from gateway.requests.messages import content_text
@@ -126,10 +126,10 @@ def default_effort_error(mode: ThinkingMode, policy: Reasoning) -> str:
     return ""
 
 
-def ends_inside_reasoning(message: dict[str, Any]) -> bool:
+def ends_inside_reasoning(message: dict[str, Any], tags: Tags) -> bool:
     """True when a final message that is to be continued ends within its reasoning. It must be valid."""
     text = content_text(message, "messages[-1]")
-    return text.rfind(OPEN_TAG) > text.rfind(CLOSE_TAG)
+    return text.rfind(tags.opening) > text.rfind(tags.closing)
 
 
 def _check_effort(effort: str | None) -> None:

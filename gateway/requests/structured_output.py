@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from backend.tokenizer.thinking import HARMONY, THINK, Tags
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
@@ -20,6 +21,8 @@ MAX_CHARS = 256 * 1024
 _TYPES = ("text", "json_object", "json_schema")
 _EXTENSIONS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 FREE_TEXT = GrammarSpec(kind="lark", text="start: /(?s:.*)/", param="thinking_token_budget")
+FINAL_HEADER = "<|start|>assistant<|channel|>final<|message|>"
+"""Precedes an answer in channels."""
 _ANY_OBJECT = '{"type":"object"}'
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
@@ -105,7 +108,7 @@ def read_format(request: ChatRequest) -> dict[str, Any] | None:
 
 
 def with_reasoning(
-    spec: GrammarSpec | None, begins_inside: bool | None, max_tokens: int = 0
+    spec: GrammarSpec | None, begins_inside: bool | None, max_tokens: int = 0, tags: Tags = THINK
 ) -> GrammarSpec | None:
     """The grammar of an answer that follows reasoning, which ends after `max_tokens`; 0: when it likes.
 
@@ -114,7 +117,13 @@ def with_reasoning(
     if begins_inside is None or (spec is None and not max_tokens):
         return spec
     thought = "inside" if begins_inside else "whole"
-    return msgspec.structs.replace(spec or FREE_TEXT, thought=thought, max_thought_tokens=max_tokens)
+    closing = tags.closing + (FINAL_HEADER if tags is HARMONY else "")
+    return msgspec.structs.replace(
+        spec or FREE_TEXT,
+        thought=thought,
+        max_thought_tokens=max_tokens,
+        thought_tags=(tags.opening, closing),
+    )
 
 
 def _check_format(given: _ResponseFormat) -> None:

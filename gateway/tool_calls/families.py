@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from backend.tokenizer.tool_use import PROBE_KEY, PROBE_NAME, ToolUse
 from gateway.tool_calls.gemma import GEMMA4
+from gateway.tool_calls.harmony import HARMONY
 from gateway.tool_calls.hermes import HERMES
 from gateway.tool_calls.json_lists import JSON_LISTS
 from gateway.tool_calls.llama_json import LLAMA_JSON
@@ -19,7 +20,7 @@ from gateway.tool_calls.xml_parameters import XML_SYNTAXES
 SYNTAXES: Mapping[str, Syntax] = {
     syntax.name: syntax
     for syntax in (
-        *(HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, LFM2, OLMO3, GEMMA4),
+        *(HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, LFM2, OLMO3, GEMMA4, HARMONY),
         *XML_SYNTAXES,
         *NAMED_JSON,
         *JSON_LISTS,
@@ -43,6 +44,10 @@ _EXAMPLES = (
     ("hunyuan_a13b", rf"<tool_calls>\s*\[\s*{_CALL}"),
     ("apertus", rf'<\|tools_prefix\|>\[\{{"{PROBE_NAME}"'),
     ("gemma4", rf"<\|tool_call>call:{PROBE_NAME}\{{{PROBE_KEY}:"),
+    (
+        "harmony",
+        rf"to=functions\.{PROBE_NAME}\s*(?:<\|channel\|>commentary)?[^<]*(?:<\|constrain\|>\w+)?<\|message\|>",
+    ),
     ("lfm2", rf"<\|tool_call_start\|>\[{PROBE_NAME}\({PROBE_KEY}="),
     ("olmo3", rf"<function_calls>\s*{PROBE_NAME}\({PROBE_KEY}="),
     ("mistral", rf"\[TOOL_CALLS\]\s*(?:\[\s*\{{[^\[]*\"{PROBE_NAME}\"|{PROBE_NAME})"),

@@ -8,8 +8,11 @@ from backend.sampling.stop import StopMatcher
 from backend.tokenizer import Detokenizer, Tokenizer
 from backend.types import StepOutput, TokenLogprobs
 from gateway.answer import Delta, FinishReason, TokenInfo
+from gateway.providers.engine.harmony_splitter import HarmonySplitter
 from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.tool_calls.parser import ToolCallParser
+
+Splitter = ReasoningSplitter | HarmonySplitter
 
 
 class ChoiceDecoder:
@@ -47,7 +50,7 @@ class ChoiceDecoder:
         *,
         wants_logprobs: bool = False,
         min_tokens: int = 0,
-        splitter: ReasoningSplitter | None = None,
+        splitter: Splitter | None = None,
         parser: ToolCallParser | None = None,
     ) -> None:
         """Stop strings are matched after `min_tokens` tokens.
@@ -143,20 +146,24 @@ class ChoiceDecoder:
         self._num_released_chars += parser.num_settled_chars - num_settled - len(parsed.text)
         return parsed.text
 
-    def _split(self, splitter: ReasoningSplitter, token_id: int, delta: Delta) -> str:
+    def _split(self, splitter: Splitter, token_id: int, delta: Delta) -> str:
         """What one token adds to the answer; what it adds to the reasoning goes to `delta`."""
-        tag = "" if splitter.is_over else self._tokenizer.hidden_tags.get(token_id, "")
+        tag = self._tokenizer.hidden_tags.get(token_id, "") if splitter.reads_tags else ""
         decoded = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
         was_over = splitter.is_over
         reasoning, text = splitter.push(decoded)
         delta.reasoning += reasoning
         if splitter.has_reasoning and not was_over:
             self.num_reasoning_tokens = self.num_tokens
-        if decoded and splitter.phase in ("reasoning", "gap"):
-            self._held_tokens.clear()  # these tokens are no part of the answer
+        if decoded and (splitter.phase in ("reasoning", "gap") or (tag and splitter.phase == "text")):
+            self._drop_held()
         if splitter.phase == "answer":
             self._splitter = None
         return text
+
+    def _drop_held(self) -> None:
+        """Drop the records of tokens that are no part of the answer."""
+        self._held_tokens = [info for info in self._held_tokens if info.text_offset < self._num_decoded_chars]
 
     def _match_stops(self, text: str) -> tuple[str, bool]:
         if self._stops is None:
@@ -186,13 +193,22 @@ class ChoiceDecoder:
             delta.text += (self._stops.flush() if self._stops is not None else "") + unfinished
         return matched
 
-    def _flush_splitter(self, splitter: ReasoningSplitter, text: str, delta: Delta) -> str:
+    def _flush_splitter(self, splitter: Splitter, text: str, delta: Delta) -> str:
         """The end of the answer; that of the reasoning goes to `delta`."""
-        pieces = (splitter.push(text), splitter.flush())
+        pieces = [splitter.push(text)]
+        if (
+            self._parser is not None
+            and isinstance(splitter, ReasoningSplitter)
+            and (call := splitter.take_call())
+        ):
+            rest = self._without_calls(self._parser, call, delta)
+            rest += self._without_calls(self._parser, None, delta)
+            pieces.append((splitter.shown(rest), ""))
+        pieces.append(splitter.flush())
         delta.reasoning += "".join(reasoning for reasoning, _ in pieces)
         answer = "".join(answer for _, answer in pieces)
         if not answer:
-            self._held_tokens.clear()
+            self._drop_held()
         return answer
 
     def _release_tokens(self, *, is_cut: bool) -> list[TokenInfo]:

@@ -12,13 +12,15 @@ from backend.errors import EngineUnavailable
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello
 from backend.server.quote import Quote
+from backend.tokenizer.thinking import HARMONY
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from backend.types import GrammarSpec, Request, SamplingParams
 from gateway.answer import Generated, Relayed
 from gateway.errors import ApiError, InvalidRequest
 from gateway.providers.base import ModelCall
-from gateway.providers.engine.choice_decoder import ChoiceDecoder
+from gateway.providers.engine.choice_decoder import ChoiceDecoder, Splitter
 from gateway.providers.engine.generation import Generation, SequenceJob
+from gateway.providers.engine.harmony_splitter import HarmonySplitter
 from gateway.providers.engine.model import EngineModel
 from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
 from gateway.providers.engine.service import EngineService
@@ -115,13 +117,14 @@ class EngineProvider:
                 prompt,
                 choice_params(base, request, index, limit),
                 continues=bool(request.continue_final_message),
-                splitter=None if begins_inside is None else ReasoningSplitter(begins_inside=begins_inside),
+                splitter=None if begins_inside is None else self._splitter(begins_inside, tools),
                 tools=tools,
             )
             for index in range(request.num_choices)
         ]
         await self._add_drafts(request, jobs)
-        _add_grammar(jobs, with_reasoning(grammar, begins_inside, request.thinking_token_budget or 0))
+        budget = request.thinking_token_budget or 0
+        _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tokenizer.thinking.tags))
         return Generation(self.model, tokenizer, jobs).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,
@@ -213,8 +216,15 @@ class EngineProvider:
     def _begins_inside(self, request: ChatRequest, prompt: list[int]) -> bool | None:
         """Whether the output starts inside of reasoning that the prompt opened; None: in the answer."""
         if request.continue_final_message:
-            return ends_inside_reasoning(request.messages[-1]) or None
+            return ends_inside_reasoning(request.messages[-1], self.service.tokenizer.thinking.tags) or None
         return self.service.tokenizer.opens_thought(prompt)
+
+    def _splitter(self, begins_inside: bool, tools: Tools | None) -> Splitter:
+        tags = self.service.tokenizer.thinking.tags
+        if tags is HARMONY:
+            return HarmonySplitter()
+        marks = (*tools.syntax.marks, *tools.syntax.bare_marks) if tools else ()
+        return ReasoningSplitter(begins_inside=begins_inside, tags=tags, marks=marks)
 
     def _job(
         self,
@@ -225,7 +235,7 @@ class EngineProvider:
         *,
         continues: bool,
         echo: str | None = None,
-        splitter: ReasoningSplitter | None = None,
+        splitter: Splitter | None = None,
         tools: Tools | None = None,
     ) -> SequenceJob:
         tokenizer = self.service.tokenizer

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from backend.tokenizer.thinking import CLOSE_TAG, OPEN_TAG
+from backend.tokenizer.thinking import THINK, Tags
 
-Phase = Literal["start", "reasoning", "gap", "answer"]
+Phase = Literal["start", "reasoning", "gap", "text", "answer"]
+""""text": of the answer, after which more reasoning may come; "answer": all that follows is the answer."""
 
+MAX_CALL_CHARS = 1 << 16
+"""Reasoning is held back from the mark of a call on, up to this length."""
 MAX_LEADING_NEWLINES = 16
 """Newlines allowed before the opening tag; a text with more of them is an answer."""
 
@@ -19,12 +23,24 @@ class ReasoningSplitter:
     reasoning: tags inside of an answer are the answer's. The result does not depend on how the text is cut.
     """
 
-    __slots__ = ("_begins_inside", "_has_text", "_held", "_num_newlines", "has_reasoning", "phase")
+    __slots__ = (
+        "_begins_inside",
+        "_has_text",
+        "_held",
+        "_marks",
+        "_num_newlines",
+        "_tags",
+        "has_reasoning",
+        "phase",
+    )
 
-    def __init__(self, *, begins_inside: bool) -> None:
+    def __init__(self, *, begins_inside: bool, tags: Tags = THINK, marks: Sequence[str] = ()) -> None:
+        """`marks` begin tool calls; see `take_call`."""
         self.phase: Phase = "start"  # "gap": after the closing tag, before the answer's first character
         self.has_reasoning = begins_inside
         self._begins_inside = begins_inside
+        self._tags = tags
+        self._marks = tuple(marks)
         self._held = ""  # may be the beginning of a tag
         self._num_newlines = 0  # held back after the last character of the reasoning; shown if more follows
         self._has_text = False  # the reasoning has a character that is no newline
@@ -33,6 +49,11 @@ class ReasoningSplitter:
     def is_over(self) -> bool:
         """True once no more reasoning can come."""
         return self.phase in ("gap", "answer")
+
+    @property
+    def reads_tags(self) -> bool:
+        """False once special tokens have no more meaning."""
+        return not self.is_over
 
     @property
     def num_waiting_chars(self) -> int:
@@ -56,7 +77,18 @@ class ReasoningSplitter:
         """The text has ended: what was held back is no tag."""
         held, self._held = self._held, ""
         is_reasoning = self.phase == "reasoning" or (self.phase == "start" and self._begins_inside)
-        return (self._shown(held), "") if is_reasoning else ("", held)
+        return (self.shown(held), "") if is_reasoning else ("", held)
+
+    def take_call(self) -> str:
+        """What follows the mark of a tool call in reasoning that the text's end has left open; "" if none.
+
+        Models end their turn with a call and forget the closing tag. A call before that tag was only thought
+        about: it stays reasoning.
+        """
+        if self.phase != "reasoning" or not self._held.startswith(self._marks or "\0"):
+            return ""
+        call, self._held = self._held, ""
+        return call
 
     def _begin(self, text: str) -> str:
         """The text after an opening tag, or all of it when there is none; "" while that is undecided."""
@@ -64,10 +96,10 @@ class ReasoningSplitter:
         seen = self._held.lstrip("\n")
         text = self._held
         if len(text) - len(seen) <= MAX_LEADING_NEWLINES:
-            if OPEN_TAG.startswith(seen) and seen != OPEN_TAG:
+            if self._tags.opening.startswith(seen) and seen != self._tags.opening:
                 return ""
-            if seen.startswith(OPEN_TAG):
-                text = seen.removeprefix(OPEN_TAG)
+            if seen.startswith(self._tags.opening):
+                text = seen.removeprefix(self._tags.opening)
                 self.has_reasoning = True
         self._held = ""
         self.phase = "reasoning" if self.has_reasoning else "answer"
@@ -76,16 +108,22 @@ class ReasoningSplitter:
     def _reason(self, text: str) -> tuple[str, str]:
         """The next piece of reasoning, and the text after its closing tag."""
         text = self._held + text
-        end = text.find(CLOSE_TAG)
+        end = text.find(self._tags.closing)
         if end >= 0:
             self._held = ""
             self.phase = "gap"
-            return self._shown(text[:end]), text[end + len(CLOSE_TAG) :]
-        num_held = _overlap(text, CLOSE_TAG)
+            return self.shown(text[:end]), text[end + len(self._tags.closing) :]
+        at = min((at for mark in self._marks if (at := text.find(mark)) >= 0), default=-1)
+        if len(text) - at > MAX_CALL_CHARS and at >= 0:
+            self._marks, at = (), -1
+        if at >= 0:
+            self._held = text[at:]
+            return self.shown(text[:at]), ""
+        num_held = max(overlap(text, tag) for tag in (self._tags.closing, *self._marks))
         self._held = text[len(text) - num_held :]
-        return self._shown(text[: len(text) - num_held]), ""
+        return self.shown(text[: len(text) - num_held]), ""
 
-    def _shown(self, text: str) -> str:
+    def shown(self, text: str) -> str:
         """`text` without trailing newlines; these are shown with the text that follows them, if any."""
         stripped = text.rstrip("\n")
         if not stripped:
@@ -97,6 +135,6 @@ class ReasoningSplitter:
         return shown
 
 
-def _overlap(text: str, tag: str) -> int:
+def overlap(text: str, tag: str) -> int:
     """Length of the longest suffix of `text` that is a proper prefix of `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

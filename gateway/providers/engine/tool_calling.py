@@ -166,6 +166,10 @@ def adapt_calls(messages: Sequence[dict[str, Any]], syntax: Syntax | None, use: 
     ids: dict[str, str] = {}
     number = 0
     for message in messages:
+        if syntax is not None and syntax.merges_text and "tool_calls" in message:
+            texts = (message.get("reasoning_content"), message.get("content"))
+            if all(texts):
+                message |= {"reasoning_content": "\n\n".join(map(str, texts)), "content": ""}
         for call in message.get("tool_calls", ()):
             if syntax is not None and syntax.call_id is not None:
                 adapted = syntax.call_id(call["id"], call["function"]["name"], number)

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
-from backend.tokenizer.thinking import ThinkingMode
+from backend.tokenizer.thinking import HARMONY, ThinkingMode
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -34,6 +34,37 @@ CASES = {
         ThinkingMode(("enable_thinking",), is_default=False),
     ),
 }
+
+
+TAGS = {
+    "<seed:think>": "</seed:think>",
+    "[THINK]": "[/THINK]",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|channel>thought": "<channel|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<think>": "</think>",
+}
+
+
+@pytest.mark.parametrize("opening", TAGS)
+def test_tags_are_those_in_the_template(tmp_path: Path, opening: str) -> None:
+    tokenizer = load(tmp_path, f"{{% if enable_thinking %}}{opening}\n{{% endif %}}")
+    mode = tokenizer.thinking
+    assert (mode.tags.opening, mode.tags.closing) == (opening, TAGS[opening])
+    assert tokenizer.opens_thought(tokenizer.encode_chat(HI, enable_thinking=True))
+    assert not tokenizer.opens_thought(tokenizer.encode_chat(HI))
+
+
+def test_channels_are_found_in_the_template(tmp_path: Path) -> None:
+    earlier = "{% if false %}<|start|>assistant<|channel|>analysis<|message|>{% endif %}"
+    assert load(tmp_path, earlier).thinking == ThinkingMode(is_default=True, tags=HARMONY)
+
+
+def test_parts_of_tags_are_hidden_tags(tmp_path: Path) -> None:
+    added = [AddedToken(token, special=True) for token in ("<|channel>", "<channel|>", "<|turn>")]
+    template = TURNS + "<|channel>thought\n<channel|>"
+    tokenizer = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=added, chat_template=template))
+    assert sorted(tokenizer.hidden_tags.values()) == ["<channel|>", "<|channel>"]
 
 
 def load(folder: Path, tail: str) -> Tokenizer:

@@ -56,6 +56,10 @@ CALLS = {
     "<|tools_suffix|>",
     "gemma4": '<|tool_call>call:{{ c.function.name + "{" }}ITEMS{{ k }}:<|"|>{{ v }}<|"|>{% endfor %}'
     "{{ '}' }}<tool_call|>",
+    "harmony": "<|start|>assistant to={{ 'functions.' + c.function.name + '<|channel|>commentary ' }}"
+    "json<|message|>{{ c.function.arguments | tojson }}<|call|>",
+    "harmony, as models write it": "<|start|>assistant<|channel|>commentary to=functions."
+    "{{ c.function.name }} <|constrain|>json<|message|>{{ c.function.arguments | tojson }}<|call|>",
     "lfm2": "<|tool_call_start|>[{{ c.function.name }}(ITEMS{{ k }}='{{ v }}'{% endfor %})]<|tool_call_end|>",
     "olmo3": "<function_calls>{{ c.function.name }}(ITEMS{{ k }}={{ v | tojson }}{% endfor %})"
     "</function_calls>",

@@ -156,6 +156,11 @@ WRITERS: dict[str, Writer] = {
     "granite": _named("<|tool_call|>[", _NAMED, ", ", "]"),
     "phi4_mini_json": _named("<|tool_call|>[", _NAMED, ", ", "]<|/tool_call|>"),
     "hunyuan_a13b": _named("<tool_calls>[", _NAMED, ", ", "]</tool_calls>"),
+    "harmony": lambda calls: "".join(
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"
+        f"{json.dumps(values, ensure_ascii=False)}<|call|>"
+        for name, values in calls
+    ),
     "apertus": _named("<|tools_prefix|>[", '{"NAME": ARGS}', ", ", "]<|tools_suffix|>"),
 }
 """By the syntax's name."""

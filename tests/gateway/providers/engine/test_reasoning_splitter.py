@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.providers.engine.reasoning_splitter import MAX_LEADING_NEWLINES, ReasoningSplitter
+from backend.tokenizer.thinking import Tags
+from gateway.providers.engine.reasoning_splitter import (
+    MAX_CALL_CHARS,
+    MAX_LEADING_NEWLINES,
+    ReasoningSplitter,
+)
 
 
 def part(pieces: list[str], *, begins_inside: bool) -> tuple[str, str]:
@@ -65,6 +70,36 @@ def test_any_text_in_any_pieces(pieces: list[str], begins_inside: bool, cuts: li
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     cut_up = [text[start:end] for start, end in itertools.pairwise(bounds)]
     assert part(cut_up, begins_inside=begins_inside) == whole(text, begins_inside=begins_inside)
+
+
+@pytest.mark.parametrize("tags", [Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>")])
+def test_other_tags(tags: Tags) -> None:
+    for begins_inside in (False, True):
+        text = ("" if begins_inside else tags.opening) + f"\na <think>\n{tags.closing}\n12</think>"
+        for cut in range(len(text)):
+            splitter = ReasoningSplitter(begins_inside=begins_inside, tags=tags)
+            parts = [splitter.push(text[:cut]), splitter.push(text[cut:]), splitter.flush()]
+            assert tuple("".join(each) for each in zip(*parts, strict=True)) == ("a <think>", "12</think>")
+
+
+def test_a_call_in_reasoning_that_is_never_closed_can_be_taken() -> None:
+    text = "I call.\n<tool_call>x</tool_call>"
+    for cut in range(len(text)):
+        splitter = ReasoningSplitter(begins_inside=True, marks=["<tool_call>"])
+        parts = [splitter.push(text[:cut]), splitter.push(text[cut:])]
+        assert splitter.take_call() == "<tool_call>x</tool_call>"
+        assert "".join(part[0] for part in [*parts, splitter.flush()]) == "I call."
+    splitter = ReasoningSplitter(begins_inside=True, marks=["<tool_call>"])
+    closed = [splitter.push(text), splitter.push("</think>12")]
+    assert splitter.take_call() == ""
+    assert closed[0][0] + closed[1][0] == text and closed[1][1] == "12"
+
+
+def test_long_reasoning_is_not_held_back_for_ever() -> None:
+    splitter = ReasoningSplitter(begins_inside=True, marks=["<tool_call>"])
+    assert splitter.push("<tool_call>") == ("", "")
+    long = "x" * MAX_CALL_CHARS
+    assert splitter.push(long) == ("<tool_call>" + long, "") and splitter.take_call() == ""
 
 
 def test_text_that_cannot_be_a_tag_is_not_held_back() -> None:

@@ -271,6 +271,20 @@ async def test_reasoning_precedes_calls(
     assert added_up(await stream(engine_http, reasoning_effort="high")) == (None, [("say", ARGUMENTS)])
 
 
+async def test_a_call_in_reasoning_that_is_never_closed_is_no_loss(
+    engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
+) -> None:
+    engine.script = says(tokenizer.encode(f"I need it.\n{SAY}"))
+    choice = await ask(engine_http, reasoning_effort="high")
+    assert called(choice) == [("say", ARGUMENTS)] and choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["reasoning_content"] == "I need it."
+    assert added_up(await stream(engine_http, reasoning_effort="high")) == (None, [("say", ARGUMENTS)])
+    broken = f"I need it.\n{SAY[:-40]}"
+    engine.script = says(tokenizer.encode(broken))
+    choice = await ask(engine_http, reasoning_effort="high")
+    assert (choice["message"]["reasoning_content"], choice["finish_reason"]) == (broken, "stop")
+
+
 async def test_an_empty_answer_has_empty_content_whole_and_streamed(
     engine_http: httpx.AsyncClient, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
@@ -478,3 +492,83 @@ async def test_arguments_are_text_where_the_template_reads_text(
         result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "heard"}
         await ask(http, messages=[*chat()["messages"], message, result])
     assert said in own.decode(engine.requests[-1].prompt_token_ids)
+
+
+HARMONY_TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}"
+    "{% if m.tool_calls %}{% if m.thinking and m.content %}{{ raise_exception('both') }}{% endif %}"
+    "{% if m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}"
+    "<|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>"
+    "{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+QWEN_TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}<|im_start|>"
+    "{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n"
+    "<function={{ c.function.name }}>\n{% for k, v in c.function.arguments.items() %}"
+    "<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}"
+    "</function>\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+GEMMA_TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}<|turn>{{ m.role }}\n"
+    "{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name + '{' }}"
+    '{% for k, v in c.function.arguments.items() %}{{ k }}:<|"|>{{ v }}<|"|>{% endfor %}}<tool_call|>'
+    "{% endfor %}{{ m.content }}<turn|>\n{% endfor %}{% if add_generation_prompt %}<|turn>model\n"
+    "{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}{% endif %}"
+)
+SPOKEN = {
+    "harmony": (
+        HARMONY_TEMPLATE,
+        ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"),
+        "<|channel|>analysis<|message|>I say it.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+        "Well,<|end|><|start|>assistant<|channel|>commentary to=functions.say <|constrain|>json<|message|>"
+        '{"text": "5"}',
+    ),
+    "qwen3_coder": (
+        QWEN_TEMPLATE,
+        ("<tool_call>", "</tool_call>", "<think>", "</think>"),
+        "I say it.\n</think>\n\nWell,\n<tool_call>\n<function=say>\n<parameter=text>\n5\n</parameter>\n"
+        "</function>\n</tool_call>",
+    ),
+    "gemma4": (
+        GEMMA_TEMPLATE,
+        ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|turn>"),
+        '<|channel>thought\nI say it.\n<channel|>Well,<|tool_call>call:say{text:<|"|>5<|"|>}<tool_call|>',
+    ),
+}
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+@pytest.mark.parametrize("name", SPOKEN)
+async def test_a_turn_in_other_syntaxes_through_the_server(
+    make_app: MakeApp,
+    provider: EngineProvider,
+    engine: ScriptedEngine,
+    tmp_path: Path,
+    name: str,
+    is_special: bool,
+) -> None:
+    template, tokens, said = SPOKEN[name]
+    added = [AddedToken(token, special=is_special) for token in tokens]
+    own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=added, chat_template=template))
+    effort = {"reasoning_effort": "high"}
+    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+        engine.script = says(own.encode(said))
+        choice = await ask(http, **effort)
+        assert called(choice) == [("say", '{"text": "5"}')] and choice["finish_reason"] == "tool_calls"
+        message = choice["message"]
+        assert (message["reasoning_content"], message["content"]) == ("I say it.", "Well,")
+        streamed = await stream(http, **effort)
+        assert added_up(streamed) == ("Well,", called(choice))
+        shown = [c["delta"].get("reasoning_content") or "" for c in streamed]
+        assert "".join(shown) == "I say it."
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "heard"}
+        earlier = {key: message[key] for key in ("role", "content", "tool_calls", "reasoning_content")}
+        assert (await ask(http, messages=[*chat()["messages"], earlier, result], **effort))["message"]
+        prompt = own.decode(engine.requests[-1].prompt_token_ids, skip_special_tokens=False)
+        assert "heard" in prompt and "say" in prompt
+        engine.script = says(own.encode(said.replace("say", "rm")))
+        choice = await ask(http, **effort)
+        assert "tool_calls" not in choice["message"] and "rm" in choice["message"]["content"]
