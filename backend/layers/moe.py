@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from backend.config import MoEConfig
-from backend.kernels.experts import FusedExperts, StackedExperts, run_experts
+from backend.kernels.experts import FusedExperts, StackedExperts, choose_experts, run_experts
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 
@@ -40,10 +40,10 @@ class MoE:
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
-        probabilities = torch.softmax(self.router(x), dim=-1, dtype=torch.float32)
-        weights, chosen = probabilities.topk(self.config.experts_per_token, dim=-1)
-        if self.config.normalise_top_k:
-            weights /= weights.sum(dim=-1, keepdim=True)
+        config = self.config
+        weights, chosen = choose_experts(
+            self.router(x), config.experts_per_token, normalise=config.normalise_top_k
+        )
         if rows is not None and not self._has_adapters():
             rows = None
         output = self._run(x, chosen, weights, rows)

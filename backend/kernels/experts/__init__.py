@@ -13,12 +13,13 @@ from typing import Protocol
 
 from torch import Tensor
 
+from backend.kernels.device import uses_triton
 from backend.kernels.experts import reference
 from backend.kernels.experts.fused import FusedExperts
 from backend.kernels.experts.stacked import StackedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 
-__all__ = ["ExpertWeight", "FusedExperts", "StackedExperts", "run_experts"]
+__all__ = ["ExpertWeight", "FusedExperts", "StackedExperts", "choose_experts", "run_experts"]
 
 
 class ExpertWeight(Protocol):
@@ -29,6 +30,18 @@ class ExpertWeight(Protocol):
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """x [T, K] → [T, N]; `rows` says which of the T rows use an adapter."""
         ...
+
+
+def choose_experts(logits: Tensor, top_k: int, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """The k experts of each token with the largest softmax of the router's logits [T, E], and their shares.
+
+    Shares [T, k] float32, divided by their sum with `normalise`, and experts [T, k] int64.
+    """
+    if uses_triton(logits):
+        from backend.kernels.experts.kernel import choose_experts as choose_on_gpu
+
+        return choose_on_gpu(logits, top_k, normalise=normalise)
+    return reference.choose_experts(logits, top_k, normalise=normalise)
 
 
 def run_experts(

@@ -30,6 +30,17 @@ def run_experts(x: Tensor, chosen: Tensor, shares: Tensor, gate_up: Tensor, down
     return add_parts(multiply(gated, down, pairs, 1), shares)
 
 
+def choose_experts(logits: Tensor, top_k: int, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Shares [T, k] and experts [T, k] int64 of the router's logits [T, E], the largest first."""
+    num_tokens, num_experts = logits.shape
+    shares = torch.empty(num_tokens, top_k, dtype=torch.float32, device=logits.device)
+    chosen = torch.empty(num_tokens, top_k, dtype=torch.int64, device=logits.device)
+    sizes = {"BLOCK": triton.next_power_of_2(num_experts), "BLOCK_K": triton.next_power_of_2(top_k)}
+    if num_tokens:
+        _choose[num_tokens,](shares, chosen, logits, num_experts, TOP_K=top_k, NORMALISE=normalise, **sizes)
+    return shares, chosen
+
+
 def sort_pairs(chosen: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     """The pairs by expert [T k] int32, and where each expert's end among them [E] int32."""
     order = torch.empty(chosen.numel(), dtype=torch.int32, device=chosen.device)
@@ -84,6 +95,35 @@ def add_parts(parts: Tensor, shares: Tensor) -> Tensor:
 def _most_pieces(num_pairs: int, num_experts: int, size: int) -> int:
     """How many pieces of up to `size` pairs there can be, each of one expert."""
     return (num_pairs + min(num_experts, num_pairs) * (size - 1)) // size
+
+
+@triton.jit
+def _choose(
+    shares,
+    chosen,
+    logits,
+    num_experts,
+    TOP_K: tl.constexpr,
+    NORMALISE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The TOP_K largest of softmax(logits[t]), the lowest expert of equal ones first. Grid (T)."""
+    token = tl.program_id(0).to(tl.int64)
+    expert, place = tl.arange(0, BLOCK), tl.arange(0, BLOCK_K)
+    own = tl.load(logits + token * num_experts + expert, mask=expert < num_experts, other=float("-inf"))
+    powers = tl.exp(own.to(tl.float32) - tl.max(own, 0).to(tl.float32))
+    left = tl.where(expert < num_experts, powers / tl.sum(powers, 0), -1.0)
+    found, experts = tl.zeros((BLOCK_K,), tl.float32), tl.zeros((BLOCK_K,), tl.int64)
+    for k in tl.static_range(TOP_K):
+        best = tl.argmax(left, 0)
+        found = tl.where(place == k, tl.max(left, 0), found)
+        experts = tl.where(place == k, best, experts)
+        left = tl.where(expert == best, -1.0, left)
+    if NORMALISE:
+        found = found / tl.sum(found, 0)
+    tl.store(shares + token * TOP_K + place, found, mask=place < TOP_K)
+    tl.store(chosen + token * TOP_K + place, experts, mask=place < TOP_K)
 
 
 @triton.jit

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from backend.kernels.experts import ExpertWeight
 
 
+def choose_experts(logits: Tensor, top_k: int, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Shares [T, k] and experts [T, k] of the router's logits [T, E]; see the package."""
+    shares, chosen = torch.softmax(logits, dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
+    if normalise:
+        shares /= shares.sum(dim=-1, keepdim=True)
+    return shares, chosen
+
+
 def run_experts(
     x: Tensor,
     chosen: Tensor,

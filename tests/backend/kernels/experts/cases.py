@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from backend.kernels.experts.kernel import run_experts
+from backend.kernels.experts.kernel import choose_experts, run_experts
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
@@ -51,8 +51,21 @@ def launched(tokens: int, dtype: torch.dtype) -> Tensor:
     x = torch.zeros(tokens, QWEN.features, dtype=dtype)
     gate_up = torch.empty(QWEN.experts, 2 * QWEN.width, QWEN.features, dtype=dtype)
     down = torch.empty(QWEN.experts, QWEN.features, QWEN.width, dtype=dtype)
-    chosen = torch.zeros(tokens, QWEN.top_k, dtype=torch.int64)
-    return run_experts(x, chosen, torch.zeros(tokens, QWEN.top_k), gate_up, down)
+    shares, chosen = choose_experts(
+        torch.zeros(tokens, QWEN.experts, dtype=dtype), QWEN.top_k, normalise=True
+    )
+    return run_experts(x, chosen, shares, gate_up, down)
+
+
+def shared(num_experts: int, top_k: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """What each expert adds, by the router's choice: shares of float64 whose order is that of the logits."""
+    logits = (torch.randn(9, num_experts) * 3).to(dtype)
+    shares, chosen = choose_experts(logits.to(device), top_k, normalise=num_experts > 5)
+    found = torch.zeros(logits.shape, device=device).scatter_add_(1, chosen, shares)
+    exact = logits.double().softmax(1)
+    last = exact.sort(dim=1, descending=True, stable=True).indices[:, top_k:]
+    exact.scatter_(1, last, 0.0)
+    return found.to(dtype), exact / exact.sum(1, keepdim=True) if num_experts > 5 else exact
 
 
 SHAPES = {
@@ -65,13 +78,19 @@ SHAPES = {
     "many rows": Shape(60, experts=3, features=136, width=72),
 }
 CASES = Cases(
-    [Value(name, partial(value, shape)) for name, shape in SHAPES.items()],
+    [
+        *(Value(name, partial(value, shape)) for name, shape in SHAPES.items()),
+        *(
+            Value(f"router of {experts}", partial(shared, experts, top_k))
+            for experts, top_k in ((5, 2), (64, 8))
+        ),
+    ],
     [
         Launch(
             f"{kind} of {tokens}",
             partial(launched, tokens),
             ["_multiply"],
-            narrow=["_sort", "_add"],
+            narrow=["_choose", "_sort", "_add"],
             is_large=kind == "prefill",
             dtypes=COMPILED if tokens == 32 else (torch.bfloat16,),
         )
