@@ -14,6 +14,9 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
+Activation = Literal["silu", "gelu_tanh"]
+QKNorm = Literal["head", "all"]
+"""RMSNorm of each query and key head with weights of its size, or of all query heads and all key heads."""
 RoundingScheme = Literal["int8", "fp8", "int4"]
 WeightScheme = Literal["int8", "fp8", "int4", "mxfp4", "w8a16"]
 """int8: rows of x are rounded as well (W8A8). Else only weights: fp8 E4M3, mxfp4 E2M1, others integers."""
@@ -90,7 +93,8 @@ class RopeConfig:
     high_freq_factor: float = 4.0  # llama3
     beta_fast: float = 32.0  # yarn
     beta_slow: float = 1.0  # yarn
-    attention_factor: float = 1.0  # yarn: multiplies cos and sin
+    attention_factor: float = 1.0  # yarn, longrope: multiplies cos and sin
+    rotated: float = 1.0  # the share of each head's dimensions that is rotated, from the first on
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
 
@@ -101,11 +105,13 @@ class AttentionSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rope: RopeConfig
+    rope: RopeConfig | None  # None: positions are not encoded
     window: int | None = None  # tokens, the query's own included; None: full attention
     qkv_bias: bool = False
     o_bias: bool = False
-    qk_norm: bool = False  # RMSNorm over each query head and each key head
+    qk_norm: QKNorm | None = None
+    scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +120,7 @@ class DenseSpec:
 
     intermediate_size: int
     has_bias: bool = False
+    activation: Activation = "silu"  # of the gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,17 @@ class QuantizationConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scalars:
+    """Numbers that some families multiply by, or add."""
+
+    embedding: float = 1.0  # times the embeddings
+    residual: float = 1.0  # times what attention and feed-forward add to the residual stream
+    logits: float = 1.0  # times the logits
+    softcap: float | None = None  # then logits become softcap * tanh(logits / softcap)
+    norm_offset: float = 0.0  # plus the weights of norms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The shape of a decoder of any family."""
 
@@ -166,6 +184,7 @@ class ModelConfig:
     max_position_tokens: int
     rms_norm_eps: float
     tie_word_embeddings: bool
+    scalars: Scalars = Scalars()
     quantization: QuantizationConfig | None = None
 
     @property
@@ -175,8 +194,14 @@ class ModelConfig:
 
     @property
     def attention(self) -> AttentionSpec:
-        """The first layer's attention; all layers have its heads and its rotary embedding."""
+        """The first layer's attention; all layers have equal heads."""
         return self.layers[0].attention
+
+    @property
+    def ropes(self) -> tuple[RopeConfig, ...]:
+        """The distinct rotary embeddings of the layers."""
+        found = (layer.attention.rope for layer in self.layers)
+        return tuple(dict.fromkeys(rope for rope in found if rope is not None))
 
     @property
     def windows(self) -> tuple[int | None, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -20,10 +21,11 @@ class AttentionContext:
     """What all layers' attention shares in one step."""
 
     plan: AttentionPlan
-    angles: Angles
+    angles: Angles  # of the first of Decoder.ropes
     slots: Tensor  # [T], where the keys and values of each token go
     kv: KVStorage
     adapters: AdapterRows | None = None  # None: no row uses one
+    by_rope: Sequence[Angles] = ()  # the angles of each of Decoder.ropes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,19 @@ from torch import Tensor
 
 
 class Embedding:
-    """Rows of a table [vocab, D]; kept in the checkpoint's dtype, looked up in the model's."""
+    """Rows of a table [vocab, D]; kept in the checkpoint's dtype, looked up in the model's.
 
-    __slots__ = ("dtype", "weight")
+    With a `scale`, rows are multiplied by it as the table's dtype rounds it.
+    """
 
-    def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
+    __slots__ = ("dtype", "scale", "weight")
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype, scale: float = 1.0) -> None:
         self.weight = weight
         self.dtype = dtype
+        self.scale = torch.tensor(scale, dtype=weight.dtype).item()
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         """[T] → [T, D], a new tensor that the caller may change."""
-        return F.embedding(token_ids, self.weight).to(self.dtype)
+        rows = F.embedding(token_ids, self.weight).to(self.dtype)
+        return rows if self.scale == 1 else rows.mul_(self.scale)

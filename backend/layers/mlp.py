@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
+from backend.config import Activation
 from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
 
 
 class MLP:
-    """down(silu(gate(x)) * up(x)), gate and up in one matmul."""
+    """down(activation(gate(x)) * up(x)), gate and up in one matmul."""
 
-    __slots__ = ("down", "gate_up")
+    __slots__ = ("down", "gate", "gate_up")
 
-    def __init__(self, gate_up: Linear, down: Linear) -> None:
+    def __init__(self, gate_up: Linear, down: Linear, activation: Activation = "silu") -> None:
         self.gate_up = gate_up
+        self.gate = swiglu if activation == "silu" else geglu
         self.down = down
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
-        return self.down(swiglu(self.gate_up(x, rows)), rows)
+        return self.down(self.gate(self.gate_up(x, rows)), rows)
+
+
+def geglu(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up, with gelu by tanh (arXiv:2002.05202); [T, 2 I], gate in the left half → [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh").mul_(up)

@@ -1,4 +1,4 @@
-"""RMSNorm with its weight."""
+"""RMSNorm with its weight, and what some families have in its place."""
 
 from __future__ import annotations
 
@@ -21,3 +21,26 @@ class RMSNorm:
         if added is None:
             return rms_norm(x, self.weight, self.eps)
         return add_rms_norm(x, added, self.weight, self.eps)
+
+
+class NoNorm:
+    """The residual stream itself, where a sublayer's input is not normalised."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """`x`, which `added` is added to in place."""
+        return x if added is None else x.add_(added)
+
+
+class Scale:
+    """A sublayer's output times a number."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`x`, scaled in place."""
+        return x.mul_(self.factor)

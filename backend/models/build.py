@@ -12,13 +12,14 @@ from backend.kernels.device import uses_triton
 from backend.kernels.experts import FusedExperts, StackedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
+from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
-from backend.layers.norm import RMSNorm
+from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope
-from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.decoder import Decoder, DecoderLayer, OutputNormLayer
 from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import ExpertNames, WeightNames
 from backend.models.precision import Precision
@@ -53,18 +54,20 @@ class DecoderBuilder:
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         return Decoder(
             config=config,
-            embedding=Embedding(_own(embedding), self.precision.compute),
-            rope=self.rope(),
+            embedding=Embedding(_own(embedding), self.precision.compute, config.scalars.embedding),
+            ropes=self.ropes(),
             layers=layers,
             final_norm=self.norm(names.final_norm),
             head=head,
         )
 
-    def rope(self) -> Rope:
-        """The rotary embedding of all layers."""
-        precision = self.precision
-        attention = self.config.attention
-        return Rope(attention.rope, attention.head_dim, precision.compute, precision.device)
+    def ropes(self) -> list[Rope]:
+        """The rotary embeddings of the layers: one for each of config.ropes."""
+        precision, head_dim = self.precision, self.config.attention.head_dim
+        return [
+            Rope(rope, int(head_dim * rope.rotated), precision.compute, precision.device)
+            for rope in self.config.ropes
+        ]
 
     def layer(self, layer: int) -> DecoderLayer:
         """One decoder layer."""
@@ -75,29 +78,57 @@ class DecoderBuilder:
             feed_forward = self._mlp(prefix, spec.feed_forward)
         else:
             feed_forward = self._moe(layer, prefix, spec.feed_forward)
-        return DecoderLayer(
-            attention_norm=self.norm(prefix + names.attention_norm),
-            attention=self._attention(layer, prefix, spec.attention),
-            mlp_norm=self.norm(prefix + names.mlp_norm),
-            feed_forward=feed_forward,
+        sublayers = (
+            self._input_norm(prefix, names.attention_norm),
+            self._attention(layer, prefix, spec.attention),
+            self._input_norm(prefix, names.mlp_norm),
+            feed_forward,
         )
+        if names.attention_out_norm and names.mlp_out_norm:
+            after = self.norm(prefix + names.attention_out_norm), self.norm(prefix + names.mlp_out_norm)
+            return OutputNormLayer(*sublayers, *after)
+        if self.config.scalars.residual != 1:
+            scale = Scale(self.config.scalars.residual)
+            return OutputNormLayer(*sublayers, scale, scale)
+        return DecoderLayer(*sublayers)
+
+    def _input_norm(self, prefix: str, name: str | None) -> RMSNorm | NoNorm:
+        return NoNorm() if name is None else self.norm(prefix + name)
 
     def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
         names, hidden_size = self.names, self.config.hidden_size
         queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-        qkv = {prefix + names.query: queries, prefix + names.key: keys, prefix + names.value: keys}
-        return Attention(
-            AttentionShape(layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.window),
-            qkv=self.linear(qkv, hidden_size, bias=spec.qkv_bias),
-            out=self.linear({prefix + names.out: hidden_size}, queries, bias=spec.o_bias),
-            qk_norm=self._qk_norm(prefix, spec) if spec.qk_norm else None,
+        parts = {names.query: queries, names.key: keys, names.value: keys}
+        if names.qkv is not None:
+            parts = {names.qkv: queries + 2 * keys}
+        qkv = {prefix + name: rows for name, rows in parts.items()}
+        shape = AttentionShape(layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.window)
+        linears = (
+            self.linear(qkv, hidden_size, bias=spec.qkv_bias),
+            self.linear({prefix + names.out: hidden_size}, queries, bias=spec.o_bias),
         )
+        qk_norm = self._qk_norm(prefix, spec) if spec.qk_norm else None
+        if self._is_plain(spec):
+            return Attention(shape, *linears, qk_norm)
+        rope = None if spec.rope is None else self.config.ropes.index(spec.rope)
+        return VariantAttention(shape, spec, rope, linears, qk_norm)
+
+    def _is_plain(self, spec: AttentionSpec) -> bool:
+        """Whether the layer has only parts that all kernels know."""
+        has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
+        has_rope_everywhere = all(layer.attention.rope is not None for layer in self.config.layers)
+        has_plain_scores = spec.scale is None and spec.softcap is None
+        return has_one_rope and has_rope_everywhere and has_plain_scores and spec.qk_norm != "all"
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
-        """One norm for queries and keys, with one row of weights per head."""
-        shape = (spec.head_dim,)
-        query = self._place(self.reader.get(prefix + self.names.query_norm, shape))
-        key = self._place(self.reader.get(prefix + self.names.key_norm, shape))
+        """One norm for queries and keys, with one row of weights per head, or one number for each feature."""
+        heads = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm == "all" else (1, 1)
+        query, key = (
+            self._norm_weight(prefix + name, count * spec.head_dim)
+            for name, count in zip((self.names.query_norm, self.names.key_norm), heads, strict=True)
+        )
+        if spec.qk_norm == "all":
+            return RMSNorm(torch.cat((query, key)), self.config.rms_norm_eps)
         weight = torch.cat((query.expand(spec.num_heads, -1), key.expand(spec.num_kv_heads, -1)))
         return RMSNorm(weight, self.config.rms_norm_eps)
 
@@ -105,9 +136,12 @@ class DecoderBuilder:
         names = self.names
         wide, narrow = spec.intermediate_size, self.config.hidden_size
         gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
+        if names.gate_up is not None:
+            gate_up = {prefix + names.gate_up: 2 * wide}
         return MLP(
             gate_up=self.linear(gate_up, narrow, bias=spec.has_bias),
             down=self.linear({prefix + names.down: narrow}, wide, bias=spec.has_bias),
+            activation=spec.activation,
         )
 
     def _moe(self, layer: int, prefix: str, moe: MoEConfig) -> MoE:
@@ -180,8 +214,12 @@ class DecoderBuilder:
 
     def norm(self, name: str) -> RMSNorm:
         """The RMSNorm over the hidden size with this weight."""
-        weight = self._place(self.reader.get(name, (self.config.hidden_size,)))
-        return RMSNorm(_own(weight), self.config.rms_norm_eps)
+        return RMSNorm(self._norm_weight(name, self.config.hidden_size), self.config.rms_norm_eps)
+
+    def _norm_weight(self, name: str, size: int) -> Tensor:
+        """With the family's offset: 1 + w is rounded once, after the addition."""
+        weight, offset = self.reader.get(name, (size,)), self.config.scalars.norm_offset
+        return _own(self._place(weight.float() + offset if offset else weight))
 
     def _check_biases(self, names: Iterable[str]) -> None:
         """Some tools write biases of zeros for all modules; others would be lost."""

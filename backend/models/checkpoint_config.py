@@ -13,10 +13,8 @@ from backend.config import LayerSpec, ModelConfig, MoEConfig
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
+from backend.models.layer_specs import read_activation
 from backend.models.quantization import read_quantization
-
-ACTIVATIONS = ("silu", "swish")
-"""Two names of one function."""
 
 
 def read_model_config(directory: str | Path) -> ModelConfig:
@@ -25,7 +23,6 @@ def read_model_config(directory: str | Path) -> ModelConfig:
     raw = read_json_object(path)
     family = _find_family(path, raw)
     reader = ConfigReader(path, {**family.defaults, **raw})
-    _refuse_unsupported(reader)
     layers = family.read_layers(reader)
     _check_experts(reader, layers)
     return ModelConfig(
@@ -36,6 +33,7 @@ def read_model_config(directory: str | Path) -> ModelConfig:
         layers=layers,
         max_position_tokens=reader.positive("max_position_embeddings"),
         rms_norm_eps=reader.number("rms_norm_eps"),
+        scalars=family.read_scalars(reader),
         tie_word_embeddings=reader.flag("tie_word_embeddings"),
         quantization=read_quantization(reader),
     )
@@ -83,14 +81,10 @@ def _find_family(path: Path, raw: dict[str, Any]) -> Family:
     )
 
 
-def _refuse_unsupported(reader: ConfigReader) -> None:
-    raw = reader.raw
-    if raw.get("hidden_act", "silu") not in ACTIVATIONS:
-        raise reader.unsupported("hidden_act", raw["hidden_act"], "'silu'")
-
-
 def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:
     for block in {layer.feed_forward for layer in layers}:
+        if isinstance(block, MoEConfig):
+            read_activation(reader, only=("silu",))
         if isinstance(block, MoEConfig) and block.experts_per_token > block.num_experts:
             expected = f"at most {block.num_experts} experts"
             raise reader.error("num_experts_per_tok", block.experts_per_token, expected)

@@ -35,6 +35,17 @@ class ConfigReader:
             raise self.error(key, value, "a number")
         return float(value)
 
+    def positive_number(self, key: str, default: float | None = None) -> float:
+        """The same for a number above 0."""
+        value = self.number(key, default)
+        if value <= 0:
+            raise self.error(key, self.raw.get(key), "a positive number")
+        return value
+
+    def optional_positive_number(self, key: str) -> float | None:
+        """The same, or None where the key is absent or null."""
+        return None if self.raw.get(key) is None else self.positive_number(key)
+
     def positive(self, key: str, default: int | None = None) -> int:
         """The same for a whole number above 0."""
         value = self.number(key, default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
-from backend.layers.norm import RMSNorm
+from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
 
@@ -25,9 +26,9 @@ from backend.layers.step_input import StepInput
 class DecoderLayer:
     """h += attention(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
-    attention_norm: RMSNorm
+    attention_norm: RMSNorm | NoNorm
     attention: Attention
-    mlp_norm: RMSNorm
+    mlp_norm: RMSNorm | NoNorm
     feed_forward: MLP | MoE
 
     def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
@@ -40,19 +41,37 @@ class DecoderLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputNormLayer(DecoderLayer):
+    """h += out(attention(norm(h))); h += out(feed_forward(norm(h))), with a norm or a factor as `out`."""
+
+    attention_out: RMSNorm | Scale
+    mlp_out: RMSNorm | Scale
+
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """The same as of its base."""
+        attended = self.attention_out(self.attention(self.attention_norm(hidden, added), context))
+        return self.mlp_out(self.feed_forward(self.mlp_norm(hidden, attended), context.adapters))
+
+
+@dataclass(frozen=True, slots=True)
 class Decoder:
     """Weights and arithmetic of one model; no state of sequences."""
 
     config: ModelConfig
     embedding: Embedding
-    rope: Rope
+    ropes: Sequence[Rope]  # one for each of config.ropes
     layers: list[DecoderLayer]
     final_norm: RMSNorm
     head: Linear
 
+    @property
+    def rope(self) -> Rope:
+        """The first rotary embedding; most models have one."""
+        return self.ropes[0]
+
     def open(self, step: StepInput, kv: KVStorage) -> AttentionContext:
         """Plan a step's attention, once for all layers."""
-        return open_context(self.config, self.rope, step, kv, self.embedding.dtype)
+        return open_context(self.config, self.ropes, step, kv, self.embedding.dtype)
 
     def forward(
         self, token_ids: Tensor, context: AttentionContext, layers: list[Tensor] | None = None
@@ -71,14 +90,20 @@ class Decoder:
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """Logits of rows of forward's result: [R, D] → [R, vocab] float32; `rows`: which use an adapter."""
-        return self.head(self.final_norm(hidden), rows).to(torch.float32)
+        logits = self.head(self.final_norm(hidden), rows).to(torch.float32)
+        scalars = self.config.scalars
+        if scalars.logits != 1:
+            logits *= scalars.logits
+        if scalars.softcap is not None:
+            logits = (logits / scalars.softcap).tanh_().mul_(scalars.softcap)
+        return logits
 
 
 def open_context(
-    config: ModelConfig, rope: Rope, step: StepInput, kv: KVStorage, dtype: torch.dtype
+    config: ModelConfig, ropes: Sequence[Rope], step: StepInput, kv: KVStorage, dtype: torch.dtype
 ) -> AttentionContext:
     """What attention of all layers needs for a step; `dtype` is that of activations."""
-    angles = rope(step.positions, max(step.context_lens))
+    angles = [rope(step.positions, max(step.context_lens)) for rope in ropes]
     lengths = step.query_lens, step.context_lens
     plan = plan_attention(Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows)
-    return AttentionContext(plan, angles, step.slots, kv, step.adapters)
+    return AttentionContext(plan, angles[0], step.slots, kv, step.adapters, angles)

@@ -109,7 +109,8 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
             kept = KeptWeights(config.quantize.folder, revision)
             builder, decoder = build_quantized(config, model_config, names, reader, precision, kept)
         longest = config.max_model_tokens or builder.config.max_position_tokens
-        decoder.rope.reserve(longest + config.speculative.max_tokens)
+        for rope in decoder.ropes:
+            rope.reserve(longest + config.speculative.max_tokens)
     if on_progress is not None:
         on_progress(1.0)
     return LoadedModel(builder.config, precision, decoder, builder.sites, revision)

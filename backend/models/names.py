@@ -23,15 +23,25 @@ class WeightNames:
     final_norm: str = "model.norm.weight"
     head: str = "lm_head.weight"
     layer: str = "model.layers.{layer}."
-    attention_norm: str = "input_layernorm.weight"
+    attention_norm: str | None = "input_layernorm.weight"  # None: attention's input is not normalised
     query: str = "self_attn.q_proj.weight"
     key: str = "self_attn.k_proj.weight"
     value: str = "self_attn.v_proj.weight"
+    qkv: str | None = None  # query, key and value in one tensor
     out: str = "self_attn.o_proj.weight"
     query_norm: str = "self_attn.q_norm.weight"
     key_norm: str = "self_attn.k_norm.weight"
-    mlp_norm: str = "post_attention_layernorm.weight"
+    attention_out_norm: str | None = None  # of what attention adds to the residual stream
+    mlp_norm: str | None = "post_attention_layernorm.weight"
+    mlp_out_norm: str | None = None
     gate: str = "mlp.gate_proj.weight"
     up: str = "mlp.up_proj.weight"
+    gate_up: str | None = None  # gate and up in one tensor
     down: str = "mlp.down_proj.weight"
     experts: ExpertNames | None = None
+
+    @property
+    def norms_inputs_alone(self) -> bool:
+        """Whether norms are before sublayers and nowhere else, as in Llama."""
+        has_inputs = self.attention_norm is not None and self.mlp_norm is not None
+        return has_inputs and self.attention_out_norm is None and self.mlp_out_norm is None

@@ -188,10 +188,10 @@ class RoundingBuilder(DecoderBuilder):
         """Each prompt embedded, and what attention needs; all use the same KV memory, one after another."""
         config, precision, device = self.config, self.precision, self.precision.device
         table = self.reader.get(self.names.embedding, (config.vocab_size, config.hidden_size)).to(device)
-        embedding, rope = Embedding(table, precision.compute), self.rope()
+        embedding, ropes = Embedding(table, precision.compute, config.scalars.embedding), self.ropes()
         pages = np.arange(-(-max(map(len, prompts)) // PAGE_TOKENS))[None]
         kv = KVStorage(precision.kv_layout(config), pages.size)
         for tokens in prompts:
             length = [len(tokens)]
             step = step_of_tables(torch.tensor(tokens), length, length, pages, device)
-            yield embedding(step.token_ids), open_context(config, rope, step, kv, precision.compute)
+            yield embedding(step.token_ids), open_context(config, ropes, step, kv, precision.compute)

@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 from backend.config import RopeConfig
 from backend.models.config_reader import ConfigReader
 
+SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
 
-def read_rope(reader: ConfigReader) -> RopeConfig:
-    """From transformers 4's `rope_scaling` and `rope_theta`, else from transformers 5's `rope_parameters`."""
-    raw = reader.raw
-    found = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
-    if not isinstance(found, dict):
-        raise reader.error("rope_parameters", found, "an object")
+
+def read_rope(reader: ConfigReader, *, can_be_partial: bool = False) -> RopeConfig:
+    """From transformers 4's `rope_scaling` and `rope_theta`, else from transformers 5's `rope_parameters`.
+
+    `can_be_partial`: the family rotates `partial_rotary_factor` of each head; others refuse that key.
+    """
+    found = _section(reader)
     if any(isinstance(value, dict) for value in found.values()):
         raise reader.unsupported("rope_parameters", sorted(found), "the same for all layers")
+    partial = found.get("partial_rotary_factor", reader.raw.get("partial_rotary_factor"))
+    if partial in (None, 1):
+        return _read(reader, found)
+    if not can_be_partial:
+        raise reader.unsupported("partial_rotary_factor", partial, "1.0")
+    own = ConfigReader(reader.path, {"partial_rotary_factor": partial})
+    return replace(_read(reader, found), rotated=own.positive_number("partial_rotary_factor"))
+
+
+def read_ropes(reader: ConfigReader, local_theta: float) -> dict[str, RopeConfig]:
+    """One for each of LAYER_TYPES, as Gemma 3 has them.
+
+    transformers 5 nests them by type. Before, only full attention had a scaling, and sliding layers had
+    `rope_local_base_freq`, or else `local_theta`.
+    """
+    found = _section(reader)
+    if not any(isinstance(value, dict) for value in found.values()):
+        local = {"rope_theta": reader.number("rope_local_base_freq", local_theta)}
+        return {SLIDING: _read(reader, local), FULL: _read(reader, found)}
+    for name in LAYER_TYPES:
+        if not isinstance(found.get(name), dict):
+            raise reader.error("rope_parameters", sorted(found), f"an object for {name!r}")
+    return {name: _read(reader, found[name]) for name in LAYER_TYPES}
+
+
+def _section(reader: ConfigReader) -> dict[str, Any]:
+    found = reader.raw.get("rope_scaling") or reader.raw.get("rope_parameters") or {}
+    if not isinstance(found, dict):
+        raise reader.error("rope_parameters", found, "an object")
+    return found
+
+
+def _read(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
     section = ConfigReader(reader.path, found)
     theta = section.number("rope_theta", reader.number("rope_theta"))
     rope_type = found.get("rope_type", found.get("type", "default"))
-    partial = found.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
-    if partial not in (None, 1):
-        raise reader.unsupported("partial_rotary_factor", partial, "1.0")
     if rope_type == "default":
         return RopeConfig(theta=theta)
     if rope_type not in ("linear", "llama3", "yarn"):

@@ -59,7 +59,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
     num_positions = min(model.max_position_tokens, max_model_tokens)
     with torch.inference_mode(), WeightReader(folder) as reader:
         precision = choose_precision(config, model, reader.dtype(names.embedding))
-        compiled = compiled_precision(precision, num_elements(model)) if can_compile(model) else None
+        compiled = compiled_precision(precision, num_elements(model)) if can_compile(model, names) else None
         precision = compiled or precision
         decoder = DecoderBuilder(model, names, reader, precision).build()
         decoder.rope.reserve(num_positions)

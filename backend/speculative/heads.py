@@ -91,12 +91,13 @@ class HeadReader:
     def __init__(self, reader: WeightReader, shape: LayerShape, model: LoadedModel, num_others: int) -> None:
         """`num_others`: weights of other matrices that a draft token needs, the target's head aside."""
         config = model.config
+        rope = RopeConfig(theta=shape.rope_theta)
         attention = AttentionSpec(
             num_heads=shape.num_attention_heads,
             num_kv_heads=shape.num_key_value_heads,
             head_dim=shape.head_dim,
-            rope=RopeConfig(theta=shape.rope_theta),
-            qk_norm=True,
+            rope=rope,
+            qk_norm="head",
         )
         layer = ModelConfig(
             architecture="",
@@ -113,7 +114,7 @@ class HeadReader:
         self._is_compiled = compiled is not None
         self.precision = precision = compiled or plain
         self.builder = DecoderBuilder(layer, WeightNames(layer=""), reader, precision)
-        self.rope = Rope(attention.rope, shape.head_dim, precision.compute, precision.device)
+        self.rope = Rope(rope, shape.head_dim, precision.compute, precision.device)
         self._reader = reader
         self._shape = shape
         self._model = model

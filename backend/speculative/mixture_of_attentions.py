@@ -187,6 +187,12 @@ def _check(folder: str, shape: MixtureShape, model: LoadedModel, most_tokens: in
             f"{folder} reads {shape.num_target_layers} layers of its target and runs the last "
             f"{shape.target_layers}, but the target has {num_layers}; give the head that was trained for it"
         )
+    last = model.decoder.layers[num_layers - shape.target_layers :]
+    if any(type(layer) is not DecoderLayer or type(layer.attention) is not Attention for layer in last):
+        raise CheckpointError(
+            f"{folder} runs the target's last layers, which have parts that it does not know; choose another "
+            "drafter"
+        )
     windows = model.config.windows[num_layers - shape.target_layers :]
     if any(window is not None and window < most_tokens for window in windows):
         raise CheckpointError(

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backend.config import AttentionSpec, DenseSpec, LayerSpec, ModelConfig
+from backend.config import AttentionSpec, DenseSpec, LayerSpec, ModelConfig, Scalars
 from backend.kernels import draft_chain
 from backend.kernels.paged_attention import AttentionPlan, Group
 from backend.kernels.rotary import Angles
@@ -25,7 +25,9 @@ from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.mlp import MLP
+from backend.layers.norm import NoNorm, RMSNorm
 from backend.models.decoder import DecoderLayer
+from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.speculative import BRANCHES, MIN_PATH_PROBABILITY
 from backend.speculative.tree import TreeBudget, best_nodes
@@ -183,9 +185,11 @@ def num_elements(config: ModelConfig) -> int:
     return config.hidden_size * rows
 
 
-def can_compile(config: ModelConfig) -> bool:
-    """Whether the compiled roll-out knows all parts of the model's layers."""
-    return all(layer == _known(layer) for layer in config.layers)
+def can_compile(config: ModelConfig, names: WeightNames) -> bool:
+    """Whether the compiled roll-out knows all parts of the model."""
+    is_known = all(layer == _known(layer) for layer in config.layers)
+    has_one_rope = len(config.ropes) == 1 and config.ropes[0].rotated == 1
+    return is_known and has_one_rope and names.norms_inputs_alone and config.scalars == Scalars()
 
 
 def _known(layer: LayerSpec) -> LayerSpec:
@@ -197,7 +201,7 @@ def _known(layer: LayerSpec) -> LayerSpec:
         head_dim=own.head_dim,
         rope=own.rope,
         window=own.window,
-        qk_norm=True,
+        qk_norm="head",
     )
     return LayerSpec(attention, DenseSpec(intermediate_size=layer.feed_forward.intermediate_size))
 
@@ -241,14 +245,18 @@ def _compile_layers(layers: list[DecoderLayer]) -> draft_chain.LayerWeights:
         )
     qkv, out, gate_up, down = (in_tiles(list(matrices)) for matrices in zip(*linears, strict=True))
     return draft_chain.LayerWeights(
-        attention_norm=draft_chain.as_floats(torch.stack([layer.attention_norm.weight for layer in layers])),
+        attention_norm=_weights([layer.attention_norm for layer in layers]),
         qkv=qkv,
         gains=draft_chain.as_floats(torch.stack(gains)),
         out=out,
-        mlp_norm=draft_chain.as_floats(torch.stack([layer.mlp_norm.weight for layer in layers])),
+        mlp_norm=_weights([layer.mlp_norm for layer in layers]),
         gate_up=gate_up,
         down=down,
     )
+
+
+def _weights(norms: list[RMSNorm | NoNorm]) -> NDArray[np.float32]:
+    return draft_chain.as_floats(torch.stack([norm.weight for norm in norms if isinstance(norm, RMSNorm)]))
 
 
 def roll_out_compiled(

@@ -21,6 +21,25 @@ def paged_attention(q: Tensor, kv: Tensor, groups: Sequence[Group]) -> Tensor:
     return result
 
 
+def capped_attention(q: Tensor, kv: Tensor, groups: Sequence[Group], softcap: float) -> Tensor:
+    """The same with scores s capped to softcap * tanh(s / softcap), which Gemma 2 has."""
+    result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+    for group in groups:
+        _, num_heads, head_dim = q.shape
+        keys, values = _keys_values(kv, group, head_dim, q.dtype)
+        queries = q[group.rows].view(group.count, group.queries, keys.shape[1], -1, head_dim)
+        scores = torch.einsum("bqhgd,bhkd->bhgqk", queries, keys) * head_dim**-0.5
+        scores = (scores / softcap).tanh_().mul_(softcap)
+        if group.is_causal:
+            hidden = torch.ones(group.queries, group.length, dtype=torch.bool, device=q.device).triu(1)
+            scores.masked_fill_(hidden, float("-inf"))
+        elif group.mask is not None:
+            scores += group.mask[:, :, None]
+        attended = torch.einsum("bhgqk,bhkd->bqhgd", scores.softmax(dim=-1), values)
+        result[group.rows] = attended.reshape(group.count * group.queries, num_heads * head_dim)
+    return result
+
+
 def add_groups(result: Tensor, q: Tensor, kv: Tensor, groups: Sequence[Group]) -> None:
     """Write the rows of the groups into the result."""
     for group in groups:

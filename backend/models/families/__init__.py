@@ -6,7 +6,24 @@ compares architecture names. Adding a family: its module, a line here, a variant
 
 from __future__ import annotations
 
-from backend.models.families import llama, mistral, mixtral, qwen2, qwen3, qwen3_moe
+from backend.models.families import (
+    exaone4,
+    gemma,
+    gemma2,
+    gemma3,
+    granite,
+    llama,
+    mistral,
+    mixtral,
+    olmo2,
+    olmo3,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3_moe,
+    seed_oss,
+    smollm3,
+)
 from backend.models.families.family import Family
 
 __all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
@@ -14,12 +31,22 @@ __all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
 FAMILIES: dict[str, Family] = {
     family.architecture: family
     for family in (
+        exaone4.FAMILY,
+        gemma.FAMILY,
+        gemma2.FAMILY,
+        gemma3.FAMILY,
+        granite.FAMILY,
         llama.FAMILY,
         mistral.FAMILY,
         mixtral.FAMILY,
+        olmo2.FAMILY,
+        olmo3.FAMILY,
+        phi3.FAMILY,
         qwen2.FAMILY,
         qwen3.FAMILY,
         qwen3_moe.FAMILY,
+        seed_oss.FAMILY,
+        smollm3.FAMILY,
     )
 }
 

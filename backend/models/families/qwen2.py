@@ -8,7 +8,8 @@ from backend.config import AttentionSpec, LayerSpec
 from backend.models.config_reader import ConfigReader
 from backend.models.families import llama
 from backend.models.families.family import Family
-from backend.models.layer_specs import num_layers, read_attention, read_dense
+from backend.models.layer_specs import num_layers, read_attention, read_dense, read_layer_types
+from backend.models.rope_config import SLIDING
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
@@ -28,15 +29,11 @@ def _read_windows(reader: ConfigReader) -> tuple[int | None, ...]:
     window = reader.optional_positive("sliding_window")
     if window is None or not reader.flag("use_sliding_window"):
         return (None,) * count
-    layer_types = reader.raw.get("layer_types")
+    layer_types = read_layer_types(reader)
     if layer_types is None:
         first = int(reader.number("max_window_layers"))
         return tuple(window if layer >= first else None for layer in range(count))
-    if not isinstance(layer_types, list) or len(layer_types) != count:
-        raise reader.error("layer_types", layer_types, f"a list of {count} names")
-    if unknown := set(layer_types) - {"sliding_attention", "full_attention"}:
-        raise reader.error("layer_types", sorted(unknown), "'full_attention' or 'sliding_attention'")
-    return tuple(window if name == "sliding_attention" else None for name in layer_types)
+    return tuple(window if name == SLIDING else None for name in layer_types)
 
 
 DEFAULTS = {

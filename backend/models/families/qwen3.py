@@ -14,7 +14,7 @@ from backend.models.layer_specs import read_attention, with_biases
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Biases on all four projections, or on none, as `attention_bias` says."""
     attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
-    return qwen2.windowed_layers(reader, replace(attention, qk_norm=True))
+    return qwen2.windowed_layers(reader, replace(attention, qk_norm="head"))
 
 
 FAMILY = Family(

@@ -28,7 +28,7 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     is_sparse = [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers(reader))]
     window = reader.optional_positive("sliding_window") if reader.flag("use_sliding_window") else None
     attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
-    attention = replace(attention, window=window, qk_norm=True)
+    attention = replace(attention, window=window, qk_norm="head")
     block = read_dense(reader)
     return tuple(LayerSpec(attention, moe if sparse else block) for sparse in is_sparse)
 

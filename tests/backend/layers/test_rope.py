@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from backend.config import ModelConfig
+from backend.config import RopeConfig
 from backend.layers.rope import Rope, frequencies
 from backend.models.checkpoint_config import read_model_config
 
@@ -46,9 +46,10 @@ SCALINGS: list[dict[str, Any]] = [
 ]
 
 
-def read(directory: Path, **changes: object) -> ModelConfig:
+def read(directory: Path, **changes: object) -> RopeConfig:
     (directory / "config.json").write_text(json.dumps({**BASE, **changes}))
-    return read_model_config(directory)
+    (rope,) = read_model_config(directory).ropes
+    return rope
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=str)
@@ -58,27 +59,22 @@ def test_scaling_equals_transformers(tmp_path: Path, scaling: dict[str, Any]) ->
     new = read(tmp_path, rope_parameters={**scaling, "rope_theta": 5e5})
     old_keys = {("type" if key == "rope_type" else key): value for key, value in scaling.items()}
     old = read(tmp_path, rope_scaling=old_keys, rope_theta=5e5)
-    assert new.attention.rope == old.attention.rope
-    torch.testing.assert_close(
-        frequencies(new.attention.rope, new.attention.head_dim), expected, rtol=1e-6, atol=0
-    )
-    assert new.attention.rope.attention_factor == pytest.approx(factor)
+    assert new == old
+    torch.testing.assert_close(frequencies(new, 128), expected, rtol=1e-6, atol=0)
+    assert new.attention_factor == pytest.approx(factor)
 
 
 def test_default_theta(tmp_path: Path) -> None:
-    assert read(tmp_path).attention.rope.theta == 1e4
-    assert read(tmp_path, rope_theta=7e5).attention.rope.theta == 7e5
-    assert (
-        read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e5}).attention.rope.theta
-        == 3e5
-    )
+    assert read(tmp_path).theta == 1e4
+    assert read(tmp_path, rope_theta=7e5).theta == 7e5
+    assert read(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 3e5}).theta == 3e5
 
 
 def test_table_grows_with_the_context(tmp_path: Path) -> None:
-    rope = Rope(read(tmp_path).attention.rope, 128, torch.float32, torch.device("cpu"))
+    rope = Rope(read(tmp_path), 128, torch.float32, torch.device("cpu"))
     positions = torch.tensor([5, 9000])
     cos, signed_sin = rope(positions, 9001).gather()
-    angles = positions[:, None].float() * frequencies(read(tmp_path).attention.rope, 128)
+    angles = positions[:, None].float() * frequencies(read(tmp_path), 128)
     assert torch.equal(cos[:, 0, :64], angles.cos()) and torch.equal(cos[:, 0, 64:], angles.cos())
     assert torch.equal(signed_sin[:, 0, :64], -angles.sin())
     assert torch.equal(signed_sin[:, 0, 64:], angles.sin())
@@ -88,7 +84,7 @@ def test_a_gpu_has_its_whole_table_from_the_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     positions = torch.tensor([5, 8999])
-    config = read(tmp_path).attention.rope
+    config = read(tmp_path)
     grown, reserved = (Rope(config, 8, torch.float32, torch.device("cpu")) for _ in range(2))
     grown.reserve(9000)
     assert grown(positions[:1], 6).table.shape[1] < 9000, "a CPU's grows"

@@ -41,6 +41,16 @@ QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 21, "max_window_lay
 MHA = {"num_key_value_heads": 4}
 EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 BIASES = {"attention_bias": True, "mlp_bias": True}
+GEMMA = {"head_dim": 16, "sliding_window": 21, "query_pre_attn_scalar": 16}
+GEMMA_ROPES = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e3}, "full_attention": LINEAR}
+OLMO_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
+PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "logits_scaling": 2.0,
+    "residual_multiplier": 0.5,
+    "attention_multiplier": 0.3,
+}
 OMITTED = (
     "num_key_value_heads",
     "head_dim",
@@ -83,6 +93,19 @@ VARIANTS = [
     Variant("mixtral-window", "mixtral", {**MOE, "sliding_window": 19}),
     Variant("qwen3-moe", "qwen3_moe", QWEN_MOE),
     Variant("qwen3-moe-mixed", "qwen3_moe", MIXED_MOE),
+    Variant("gemma", "gemma", {"head_dim": 16}),
+    Variant("gemma2", "gemma2", GEMMA),
+    Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),
+    Variant("gemma3", "gemma3_text", GEMMA),
+    Variant("seed-oss", "seed_oss", {"head_dim": 16}),
+    Variant("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
+    Variant("olmo2", "olmo2"),
+    Variant("olmo3", "olmo3", {"sliding_window": 21, "layer_types": OLMO_TYPES}),
+    Variant("exaone4", "exaone4", {"sliding_window": 21, "sliding_window_pattern": 2}),
+    Variant("granite", "granite", GRANITE),
+    Variant("phi3", "phi3"),
+    Variant("phi3-partial", "phi3", {"rope_parameters": PARTIAL, "sliding_window": 21}),
+    Variant("gemma3-linear", "gemma3_text", {**GEMMA, "rope_parameters": GEMMA_ROPES}),
     Variant(
         "llama-omitted", "llama", MHA | {"max_position_embeddings": 2048}, OMITTED, {"hidden_act": "swish"}
     ),

@@ -84,7 +84,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
         "max_position_embeddings": config.max_position_tokens,
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "rope_theta": config.attention.rope.theta,
+        "rope_thetas": {rope.theta for rope in config.ropes},
         "windows": config.windows,
         "experts": config.experts and (config.experts.num_experts, config.experts.experts_per_token),
         "expert_size": config.experts and config.experts.intermediate_size,
@@ -102,9 +102,11 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
     window = getattr(config, "sliding_window", None)
     experts = getattr(config, "num_local_experts", None)
+    own = config.rope_parameters
+    ropes = [own] if "rope_theta" in own else list(own.values())
     return found | {
         "head_dim": getattr(config, "head_dim", None) or heads,
-        "rope_theta": config.rope_parameters["rope_theta"],
+        "rope_thetas": {section["rope_theta"] for section in ropes},
         "windows": tuple(window if name == "sliding_attention" else None for name in types),
         "experts": (experts, config.num_experts_per_tok) if experts else None,
         "intermediate_size": None if experts else config.intermediate_size,

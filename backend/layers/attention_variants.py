@@ -1,0 +1,73 @@
+"""Self-attention with parts that few families have: in torch, apart from the loop or kernel over pages."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from backend.config import AttentionSpec
+from backend.kernels.paged_attention import Group, WindowPlan, paged_attention, reference
+from backend.kernels.rms_norm import rms_norm
+from backend.kernels.rotary import rotate
+from backend.layers.attention import Attention, AttentionContext, AttentionShape
+from backend.layers.linear import Linear
+from backend.layers.norm import RMSNorm
+
+
+class VariantAttention(Attention):
+    """Attention that may have a scale or a cap of scores, norms over all heads, or no rotation.
+
+    Its angles are the context's `by_rope[rope]`, and may turn only the first dimensions of each head.
+    """
+
+    __slots__ = ("query_scale", "rope", "spec")
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        spec: AttentionSpec,
+        rope: int | None,
+        linears: tuple[Linear, Linear],
+        qk_norm: RMSNorm | None,
+    ) -> None:
+        """`linears`: qkv and out; `qk_norm` has a weight for each feature of all heads where spec says so."""
+        super().__init__(shape, *linears, qk_norm)
+        self.spec = spec
+        self.rope = rope
+        self.query_scale = 1.0 if spec.scale is None else spec.scale * spec.head_dim**0.5
+
+    def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
+        shape = self.shape
+        heads = self.qkv(x, context.adapters).view(len(x), -1, shape.head_dim)
+        queries, keys_values = heads[:, : shape.num_heads], heads[:, shape.num_heads :]
+        self._normalise(heads[:, : shape.num_heads + shape.num_kv_heads])
+        if self.rope is not None:
+            angles = context.by_rope[self.rope]
+            turned = heads[:, : shape.num_heads + shape.num_kv_heads, : angles.table.shape[-1]]
+            rotate(turned, angles)
+        if self.query_scale != 1:
+            queries *= self.query_scale
+        context.kv.write(shape.layer, context.slots, keys_values)
+        attended = self._attend(queries, context.kv.layers[shape.layer], context.plan.by_window[shape.window])
+        return self.out(attended, context.adapters)
+
+    def _normalise(self, queries_keys: Tensor) -> None:
+        norm, num_heads = self.qk_norm, self.shape.num_heads
+        if norm is None:
+            return
+        if self.spec.qk_norm == "head":
+            queries_keys.copy_(norm(queries_keys))
+            return
+        begin = 0
+        for heads in (queries_keys[:, :num_heads], queries_keys[:, num_heads:]):
+            flat = heads.flatten(1)
+            weight = norm.weight[begin : begin + flat.shape[1]]
+            heads.copy_(rms_norm(flat, weight, norm.eps).view(heads.shape))
+            begin += flat.shape[1]
+
+    def _attend(self, queries: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:
+        softcap = self.spec.softcap
+        if softcap is None:
+            return paged_attention(queries, kv, plan)
+        groups = plan if isinstance(plan, list) else plan.groups
+        return reference.capped_attention(queries, kv, groups, softcap)
