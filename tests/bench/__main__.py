@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 BENCHMARKS = (
     "adapters", "background", "cache", "cache_index", "cache_semantic", "chaos", "engine", "faults",
     "gateway", "gpu", "grammars", "guardrails", "policy", "prefix", "soak", "speculative", "stall", "step",
-    "translation",
+    "translation", "tune",
 )  # fmt: skip
 
 

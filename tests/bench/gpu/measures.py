@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -23,6 +24,9 @@ from backend.types import PAGE_TOKENS
 from tests.backend.kernels.cases import DTYPES, TOLERANCES, ops
 from tests.bench.gpu.cards import Card
 from tests.bench.gpu.models import greedy, open_engine, random_model
+from tests.bench.gpu.plan import DENSE, SPARSE
+from tests.bench.gpu.profiled import Steps, kernel_names
+from tests.bench.gpu.sections import SECTIONS as PLANNED
 from tests.bench.gpu.sections import step_bytes, step_flops
 from tests.bench.gpu.shapes import MODELS, TINY_FAMILIES, config_of
 from tests.bench.gpu.trace import Work
@@ -181,6 +185,27 @@ def kernels(device: str, card: Card) -> Iterator[Row]:
         )
 
 
+def parts(device: str, card: Card) -> Iterator[Row]:
+    """Every section of the plan in a step of two layers, as the profiler tells the times of kernels."""
+    if device == "cpu":
+        return  # no kernels
+    copied, layers = copy_bytes_per_s(device), 2
+    here = replace(card, copy_bytes_per_s=copied)
+    times: dict[tuple[str, Work], dict[str, float]] = {}
+    for section in PLANNED:
+        model = SPARSE if section.needs_experts else DENSE
+        config, names = config_of(MODELS[model]), kernel_names(section.ops)
+        if (model, section.work) not in times:
+            times[model, section.work] = Steps(MODELS[model], section.work, layers).kernel_us()
+        own = {name: each for name, each in times[model, section.work].items() if names.fullmatch(name)}
+        took_us = sum(own.values()) / (layers if section.is_layer else 1)
+        floor_us = here.floor_us(
+            section.num_bytes(config, section.work), section.num_flops(config, section.work)
+        )
+        row = {"section": section.name, "µs": took_us, "at most µs": floor_us / section.share}
+        yield row | {"share": floor_us / took_us if took_us else None, "target": section.share}
+
+
 def _attention_s(device: str, streams: int, queries: int, context: int) -> float:
     """One layer of Qwen3-8B, over scattered pages."""
     pages = -(-context // PAGE_TOKENS)
@@ -254,5 +279,6 @@ SECTIONS: dict[str, Callable[[str, Card], Iterator[Row]]] = {
     "tokens": tokens,
     "draws": draws,
     "kernels": kernels,
+    "parts": parts,
     "step": step,
 }

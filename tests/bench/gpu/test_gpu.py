@@ -16,6 +16,7 @@ import tests.bench.gpu as command
 from tests.bench import report
 from tests.bench.gpu.cards import CARDS
 from tests.bench.gpu.plan import launches
+from tests.bench.gpu.profiled import kernel_names
 from tests.bench.gpu.sections import SECTIONS, step_bytes, step_flops
 from tests.bench.gpu.shapes import MODELS, config_of
 from tests.bench.gpu.trace import Work, traced
@@ -145,3 +146,9 @@ def test_what_fails_or_breaks_off_is_told_and_the_next_section_runs(
     records = [json.loads(line) for line in (tmp_path / "cpu.json").read_text().splitlines()]
     assert [record["is_right"] for record in records] == [False, True, False]
     assert "illegal address" in records[2]["reason"] and "illegal address" in capsys.readouterr().out
+
+
+def test_kernels_of_a_profile_are_found_by_name() -> None:
+    assert kernel_names(("kv_write", "rotary", "paged_attention")).fullmatch("attend")
+    assert not kernel_names(("swiglu",)).fullmatch("attend") and not kernel_names(()).fullmatch("")
+    assert kernel_names(("products",)).fullmatch("nvjet_tst_128x64_64x6_1x2_h_bz_TNN")

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from triton.runtime.jit import JITFunction
 
 from backend.config import EngineConfig
+from backend.engine.runner import ModelRunner
 from backend.kernels.lora import SlotWeights
 from backend.types import PAGE_TOKENS, Plan, Request, SamplingParams, ScheduledChunk, Sequence
 from tests.backend.kernels.ahead import absent_device
@@ -119,6 +120,17 @@ def _product(name: str, tensors: list[Tensor], result: Tensor) -> Kernel:
 
 
 @contextlib.contextmanager
+def only_recorded(arch: int, record: Callable[..., None]) -> Iterator[None]:
+    """Launches of Triton call `record` and do not compile, as on a GPU of this architecture."""
+    with absent_device(arch, []):
+        run, JITFunction.run = JITFunction.run, record
+        try:
+            yield
+        finally:
+            JITFunction.run = run
+
+
+@contextlib.contextmanager
 def recording(arch: int) -> Iterator[Trace]:
     """Record what is launched meanwhile on tensors on the device "meta", as on a GPU of this architecture."""
     trace = Trace()
@@ -127,12 +139,8 @@ def recording(arch: int) -> Iterator[Trace]:
         op = self.fn.__module__.removeprefix("backend.kernels.").removesuffix(".kernel")
         trace.kernels.append(Kernel(op, self.fn.__name__.lstrip("_"), math.prod(grid)))
 
-    with absent_device(arch, []), _OnGpu(), _Recorder(trace):
-        run, JITFunction.run = JITFunction.run, record
-        try:
-            yield trace
-        finally:
-            JITFunction.run = run
+    with only_recorded(arch, record), _OnGpu(), _Recorder(trace):
+        yield trace
 
 
 @dataclass(frozen=True)
@@ -146,27 +154,33 @@ class Work:
     adapters: int = 0  # different ones, in slots that sequences share in turn; 0: none
 
 
-def traced(shape: dict[str, Any], work: Work, arch: int) -> Trace:
-    """One step of `work` through the runner; a model's layers are all alike, so that few of them will do."""
-    model = random_model(shape, "meta", torch.bfloat16)
+def runner_for(shape: dict[str, Any], work: Work, device: str) -> ModelRunner:
+    """A runner with random weights, and memory for `work`."""
+    model = random_model(shape, device, torch.bfloat16)
     num_pages = work.streams * -(-work.context // PAGE_TOKENS)
     config = EngineConfig(model="m", checkpoint="", max_running=work.streams, num_pages=num_pages)
-    runner = open_runner(model, config)
     if work.adapters:
         for linear in {id(part.linear): part.linear for part in model.sites.values()}.values():
-            like = torch.empty(0, dtype=torch.bfloat16, device="meta")
+            like = torch.empty(0, dtype=torch.bfloat16, device=device)
             sizes = linear.in_features, linear.part_features
             linear.adapters = SlotWeights(work.adapters, *sizes, ADAPTER_RANK, like)
+    return open_runner(model, config)
+
+
+def traced(shape: dict[str, Any], work: Work, arch: int) -> Trace:
+    """One step of `work` through the runner; a model's layers are all alike, so that few of them will do."""
+    runner = runner_for(shape, work, "meta")
     with recording(arch) as trace:
         try:
-            runner.run(_plan(work))
+            runner.run(plan_of(work))
         except (RuntimeError, NotImplementedError) as error:  # what waits for values cannot go on without
             named = re.search(r"(aten::|torch\.)(\w+)", str(error))
             trace.error = named[2] if named else str(error)
     return trace
 
 
-def _plan(work: Work) -> Plan:
+def plan_of(work: Work) -> Plan:
+    """The step."""
     pages = -(-work.context // PAGE_TOKENS)
     chunks = []
     for number in range(work.streams):
