@@ -169,7 +169,8 @@ def runner_for(shape: dict[str, Any], work: Work, device: str) -> ModelRunner:
 
 def traced(shape: dict[str, Any], work: Work, arch: int) -> Trace:
     """One step of `work` through the runner; a model's layers are all alike, so that few of them will do."""
-    runner = runner_for(shape, work, "meta")
+    with _OnGpu():
+        runner = runner_for(shape, work, "meta")
     with recording(arch) as trace:
         try:
             runner.run(plan_of(work))

@@ -34,12 +34,12 @@ class Candidate:
     stages: int
 
     def row(self, shape: str, arch: int) -> Row:
-        """As it is written."""
+        """The row as it is written."""
         asked = {"shape": shape, "dtype": "bfloat16", "arch": arch}
         return {**asked, "sizes": dict(self.sizes), "warps": self.warps, "stages": self.stages}
 
     def neighbours(self) -> list[Candidate]:
-        """Those that differ in one choice: a size or the warps, twice or half as many, or one stage."""
+        """Candidates that differ in one choice: a size or the warps, twice or half as many, or one stage."""
         warps = [count for count in (self.warps // 2, self.warps * 2) if 1 <= count <= _MOST_WARPS]
         stages = [count for count in (self.stages - 1, self.stages + 1) if 1 <= count <= _MOST_STAGES]
         sizes = [
