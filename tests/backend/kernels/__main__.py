@@ -23,6 +23,11 @@ norm, in Triton's interpreter against float64. Registers, shared memory and tens
 code compiled for sm_90 in bfloat16; a stack or spills on sm_80, 90 or 100 fail the tests. `pytest -m gpu`
 computes the same values on a GPU.
 
+`python -m tests.bench gpu --plan` prints what a step launches and its least time on a named card. Without
+`--plan` it checks and measures everything on the GPU that is here, in five minutes, with torch, triton,
+numpy, numba, safetensors and msgspec alone. `python -m tests.bench tune --op NAME` finds rows for
+`blocks.json`; with `--plan` it only compiles them.
+
 | kernel | launch | bound | error fp32, fp16, bf16 | registers | shared bytes | tensor cores | measured |
 |---|---|---|---|---|---|---|---|
 """

@@ -57,8 +57,23 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_plan_has_every_section_and_model(plan: dict[str, Any]) -> None:
     assert {section.name for section in SECTIONS} <= set(plan)
     assert {name for name, _ in set(plan) - {section.name for section in SECTIONS}} == set(MODELS) - {"tiny"}
-    for name in ("rms_norm", "kv_write", "paged_attention decode", "paged_attention prefill", "swiglu"):
+    for name in (
+        "rms_norm",
+        "kv_write",
+        "paged_attention decode",
+        "paged_attention prefill",
+        "swiglu",
+        "experts",
+        "lora",
+    ):
         assert plan[name]["launches"] >= 1 and plan[name]["programs/SM"], name
+
+
+def test_a_dense_layer_has_ten_launches_and_a_step_one_copy_each_way(plan: dict[str, Any]) -> None:
+    for (name, streams), row in ((key, row) for key, row in plan.items() if isinstance(key, tuple)):
+        assert "waits in" not in row, (name, streams)
+        assert row["uploads"] == row["downloads"] == 1, (name, streams)
+        assert row["launches a layer"] <= (20 if name == "Qwen3-30B-A3B" else 10), (name, streams)
 
 
 def test_floors_are_those_of_the_targets(plan: dict[str, Any]) -> None:
