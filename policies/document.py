@@ -263,7 +263,11 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     speculative: Speculative = Speculative()
     tool_parser: Annotated[
         ToolParser,
-        Meta(description="Syntax of the model's tool calls; `auto`: the one its chat template renders."),
+        Meta(
+            description="Syntax of the model's tool calls; `auto`: the one its chat template renders. "
+            "There is no grammar for `pythonic`, `lfm2`, `olmo3`, `gemma4` and `harmony`: required calls "
+            "and `strict` are refused. A call in reasoning that the answer never closes counts as one."
+        ),
     ] = "auto"
     unknown_fields: IgnoringRule = None
     adapters: dict[AdapterName, AdapterEntry] = {}

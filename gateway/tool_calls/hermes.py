@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, expect, nonspace
 from gateway.tool_calls.json_scanner import NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 
 OPEN_TAG = "<tool_call>"
 CLOSE_TAG = "</tool_call>"
@@ -24,5 +24,15 @@ def _match(sink: CallSink) -> Matcher[None]:
 
 
 HERMES = Syntax(
-    "hermes", _match, marks=(OPEN_TAG,), tokens=(OPEN_TAG, CLOSE_TAG), endings=("}" + CLOSE_TAG, CLOSE_TAG)
+    "hermes",
+    _match,
+    marks=(OPEN_TAG,),
+    tokens=(OPEN_TAG, CLOSE_TAG),
+    endings=("}" + CLOSE_TAG, CLOSE_TAG),
+    form=CallForm(
+        OPEN_TAG + "\n",
+        '{"name": "{name}", "arguments": ',
+        "}\n" + CLOSE_TAG,
+        f"\n{OPEN_TAG}\n",
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, nonspace
 from gateway.tool_calls.json_scanner import NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 
 MARK = "<|python_tag|>"
 
@@ -19,5 +19,11 @@ def _match(sink: CallSink) -> Matcher[None]:
 
 
 LLAMA_JSON = Syntax(
-    "llama3_json", _match, marks=(MARK,), leading_chars="{", tokens=(MARK,), endings=("}", ";", ",")
+    "llama3_json",
+    _match,
+    marks=(MARK,),
+    leading_chars="{",
+    tokens=(MARK,),
+    endings=("}", ";", ","),
+    form=CallForm("", '{"name": "{name}", "parameters": ', "}", "; "),
 )

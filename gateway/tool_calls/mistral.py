@@ -7,7 +7,7 @@ import re
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, container, nonspace
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 
 MARK = "[TOOL_CALLS]"
 ARGS_MARK = "[ARGS]"
@@ -70,5 +70,6 @@ MISTRAL = Syntax(
     marks=(MARK,),
     tokens=(MARK, ARGS_MARK, ID_MARK),
     endings=("}]", "]"),
+    form=CallForm(MARK + "[", '{"name": "{name}", "arguments": ', "}", ", ", "]"),
     call_id=short_id,
 )

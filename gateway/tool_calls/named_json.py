@@ -67,7 +67,9 @@ def _call(header: str, sink: CallSink) -> Matcher[None]:
     sink.end()
 
 
-def _syntax(name: str, tokens: Tokens, before: str, after: str = "", call_id: CallId | None = None) -> Syntax:
+def _syntax(
+    name: str, tokens: Tokens, before: str, after: str = "", between: str = "", call_id: CallId | None = None
+) -> Syntax:
     opening, closing = tokens.section
     begin, _, end = tokens.call
     return Syntax(
@@ -77,7 +79,7 @@ def _syntax(name: str, tokens: Tokens, before: str, after: str = "", call_id: Ca
         bare_marks=(begin,),
         tokens=(*tokens.section, *tokens.call),
         endings=(FENCE + end + closing, end + closing, closing),
-        form=CallForm(opening + begin, before, after + end, begin, closing),
+        form=CallForm(opening + begin, before, after + end, between + begin, closing),
         call_id=call_id,
     )
 
@@ -91,7 +93,7 @@ _KIMI = Tokens(
     ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
 )
 NAMED_JSON = (
-    _syntax("deepseek_v3", _DEEPSEEK, "function<｜tool▁sep｜>{name}\n```json\n", "\n```"),
+    _syntax("deepseek_v3", _DEEPSEEK, "function<｜tool▁sep｜>{name}\n```json\n", "\n```", "\n"),
     _syntax("deepseek_v31", _DEEPSEEK, "{name}<｜tool▁sep｜>"),
     _syntax("kimi_k2", _KIMI, "functions.{name}:{number}<|tool_call_argument_begin|>", call_id=kimi_id),
 )

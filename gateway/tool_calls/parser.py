@@ -27,13 +27,14 @@ CallId = Callable[[str, str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """What is around arguments in JSON, as models write it and grammars ask for it."""
+    """What is around arguments, as models write it and grammars ask for it."""
 
     opening: str  # before the first call
     before: str  # before each call's arguments; "{name}" is the function, "{number}" any number
     after: str
     between: str
     closing: str = ""
+    parameter: tuple[str, str] = ("", "")  # around each value, where arguments are elements: no JSON object
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from functools import partial
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, function_name, next_tag
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 from gateway.tool_calls.schema_values import STRING, escaped, parameter_types, typed
 
 MAX_KEY_CHARS = 256
@@ -134,7 +134,7 @@ def _text(shape: Shape, put: Callable[[str, int], None]) -> Matcher[tuple[str, s
             del held[:-window]
 
 
-def _syntax(name: str, shape: Shape) -> Syntax:
+def _syntax(name: str, shape: Shape, form: CallForm) -> Syntax:
     tags = (
         *shape.block,
         shape.call[2],
@@ -149,59 +149,53 @@ def _syntax(name: str, shape: Shape) -> Syntax:
         partial(_match, shape),
         marks=shape.block[:1],
         bare_marks=tuple(filter(None, shape.call[:1])),
-        tokens=tags,
+        tokens=tuple(filter(None, tags)),
         endings=(shape.block[1],),
+        form=form,
     )
 
 
-_FUNCTION = ("<function=", ">", "</function>")
+def _of_functions(name: str, opening: str, closing: str, pad: str) -> Syntax:
+    """Qwen's form: `<function=NAME>` and `<parameter=KEY>` in one block per call."""
+    call = ("<function=", ">", "</function>")
+    shape = Shape((opening, closing), call, "<parameter=", (">",), "", "</parameter>", bool(pad))
+    parameter = (f"<parameter={{key}}>{pad}", f"{pad}</parameter>\n")
+    start, end = f"{opening}\n", f"</function>\n{closing}"
+    form = CallForm(start, "<function={name}>\n", end, f"\n{start}", parameter=parameter)
+    return _syntax(name, shape, form)
+
+
+def _of_invokes(name: str, block: str, prefix: str, attribute: str, key_ends: tuple[str, ...]) -> Syntax:
+    """Anthropic's form: `<invoke name="NAME">` and `<parameter name="KEY">`, all calls in one block."""
+    opening, closing = f"<{prefix}{block}>", f"</{prefix}{block}>"
+    call = (f'<{prefix}invoke name="', '">', f"</{prefix}invoke>")
+    key, end = f'<{prefix}parameter name="', f"</{prefix}parameter>"
+    shape = Shape((opening, closing), call, key, key_ends, "", end)
+    parameter = (f'{key}{{key}}"{attribute}>', f"{end}\n")
+    form = CallForm(f"{opening}\n", f'{call[0]}{{name}}">\n', f"{call[2]}\n", "", closing, parameter)
+    return _syntax(name, shape, form)
+
+
 _DSML_TOKEN = "｜DSML｜"
-_DSML = ('<｜DSML｜invoke name="', '">', "</｜DSML｜invoke>")
+_DSML_ENDS = ('" string="true">', '" string="false">', '">')
+_GLM = Shape(
+    ("<tool_call>", "</tool_call>"),
+    ("", "", "</tool_call>"),
+    "<arg_key>",
+    ("</arg_key>",),
+    "<arg_value>",
+    "</arg_value>",
+)
+_GLM_PARAMETER = ("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n")
 XML_SYNTAXES = (
-    _syntax(
-        "qwen3_coder",
-        Shape(("<tool_call>", "</tool_call>"), _FUNCTION, "<parameter=", (">",), "", "</parameter>", True),
-    ),
-    _syntax(
-        "seed_oss",
-        Shape(
-            ("<seed:tool_call>", "</seed:tool_call>"), _FUNCTION, "<parameter=", (">",), "", "</parameter>"
-        ),
-    ),
+    _of_functions("qwen3_coder", "<tool_call>", "</tool_call>", "\n"),
+    _of_functions("seed_oss", "<seed:tool_call>", "</seed:tool_call>", ""),
     _syntax(
         "glm45",
-        Shape(
-            ("<tool_call>", "</tool_call>"),
-            ("", "", "</tool_call>"),
-            "<arg_key>",
-            ("</arg_key>",),
-            "<arg_value>",
-            "</arg_value>",
-        ),
+        _GLM,
+        CallForm("<tool_call>", "{name}\n", "</tool_call>", "\n<tool_call>", parameter=_GLM_PARAMETER),
     ),
-    _syntax(
-        "minimax_m2",
-        Shape(
-            ("<minimax:tool_call>", "</minimax:tool_call>"),
-            ('<invoke name="', '">', "</invoke>"),
-            '<parameter name="',
-            ('">',),
-            "",
-            "</parameter>",
-        ),
-    ),
-    *(
-        _syntax(
-            name,
-            Shape(
-                (f"<｜DSML｜{block}>", f"</｜DSML｜{block}>"),
-                _DSML,
-                '<｜DSML｜parameter name="',
-                ('" string="true">', '" string="false">', '">'),
-                "",
-                "</｜DSML｜parameter>",
-            ),
-        )
-        for name, block in (("deepseek_v32", "function_calls"), ("deepseek_v4", "tool_calls"))
-    ),
+    _of_invokes("minimax_m2", "minimax:tool_call", "", "", ('">',)),
+    _of_invokes("deepseek_v32", "function_calls", _DSML_TOKEN, ' string="{string}"', _DSML_ENDS),
+    _of_invokes("deepseek_v4", "tool_calls", _DSML_TOKEN, ' string="{string}"', _DSML_ENDS),
 )

@@ -12,8 +12,8 @@ from backend.identifiers import FUNCTION_NAME, quoted
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
+from gateway.providers.engine.grammar_words import TokenId
 from gateway.providers.engine.tool_grammar import (
-    TokenId,
     argument_rules,
     call_grammar,
     can_enforce,
@@ -86,7 +86,7 @@ class Tools:
         lines = grammar.text.split("\n")[:number]
         rule = lines[-1].partition(":")[0] if len(lines) == number else ""
         for name, each in zip(self.choice.names, argument_rules(self.choice), strict=True):
-            if rule == each:
+            if rule == each or rule.startswith(f"{each}_j"):
                 return InvalidRequest(
                     f"Invalid schema for function {name!r}: {fault}{_REMEDY}.",
                     param=self.choice.places.get(name, error.param),
@@ -134,7 +134,8 @@ def decide_tools(
             "syntax in the policy: engine.tool_parser.",
         )
     if can_enforce(syntax, use):
-        return Tools(choice, syntax)
+        is_json = syntax.form is not None and not syntax.form.parameter[0]
+        return Tools(choice if is_json else replace(choice, grammars={}), syntax)
     if choice.is_required:
         raise _cannot("tool_choice", f"there is no grammar for its call syntax ({syntax.name}). Send 'auto'.")
     if choice.strict or content is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,16 +14,14 @@ import msgspec
 from backend.structured.quoted import quoted_lark, quoted_regex
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
+from gateway.providers.engine.element_grammar import Function, element_rules
+from gateway.providers.engine.grammar_words import TokenId, Words, json_rule, pattern
 from gateway.requests import refusals
 from gateway.requests.custom_tools import INPUT
 from gateway.requests.tools import ToolChoice
-from gateway.tool_calls.hermes import CLOSE_TAG, HERMES, OPEN_TAG
-from gateway.tool_calls.llama_json import LLAMA_JSON
 from gateway.tool_calls.mistral import MARK, MISTRAL
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 
-TokenId = Callable[[str], int | None]
-_WHITESPACE = " ?"
 CLOSING = '"}'
 """Ends the input of a custom tool."""
 
@@ -32,7 +29,7 @@ CLOSING = '"}'
 def can_enforce(syntax: Syntax, use: ToolUse) -> bool:
     """True when there is a grammar for calls as this model writes them."""
     is_list = re.search(re.escape(MARK) + r"\s*\[", use.example) is not None
-    return syntax in (HERMES, LLAMA_JSON) or (syntax is MISTRAL and is_list)
+    return syntax.form is not None and (syntax is not MISTRAL or is_list)
 
 
 def call_grammar(
@@ -40,20 +37,25 @@ def call_grammar(
 ) -> str:
     """Lark text. `token_id` maps a special token's text to its id, any other text to None.
 
-    An answer without calls is a JSON document that matches `content`, or any text.
+    An answer without calls is a JSON document that matches `content`, or any text. Raises InvalidRequest.
     """
-    mark = {HERMES.name: OPEN_TAG, MISTRAL.name: MARK}.get(syntax.name, "")
+    form = syntax.form
+    if form is None:
+        raise ValueError(f"there is no grammar for {syntax.name}")
+    words = Words(syntax, token_id)
+    mark = next((mark for mark in syntax.marks if form.opening.startswith(mark)), "")
+    more = "" if choice.max_calls == 1 else f" ({words.terms(form.between)} function)*"
     lines = [
-        f"calls: {_terminal(mark, token_id)} rest",
-        f"rest: {_rest(syntax, token_id, is_single=choice.max_calls == 1)}",
-        *_functions(syntax, choice),
+        f"calls: {words.terms(mark)} rest",
+        f"rest: {words.terms(form.opening.removeprefix(mark))} function{more} {words.terms(form.closing)}",
+        *_functions(syntax, form, choice, words),
         *_inputs(choice),
     ]
     if choice.is_required:
         start = ["start: calls"]
     elif content is not None:
         schema = msgspec.json.decode(content.text, type=dict[str, Any])
-        start = ["start: calls | content", f"content: {_json_rule(schema, is_exact=content.is_exact)}"]
+        start = ["start: calls | content", f"content: {json_rule(schema, is_exact=content.is_exact)}"]
     else:
         start = _free(mark, token_id)
     return "\n".join([*start, *lines])
@@ -80,39 +82,29 @@ def _free(mark: str, token_id: TokenId) -> list[str]:
         return ["start: TEXT? | calls", r"TEXT: /\s*[^\s{](?s:.*)/"]
     if token_id(mark) is not None:  # a special token: cannot be part of text
         return ["start: TEXT? calls?", "TEXT: /(?s:.+)/"]
-    escaped = "".join(char if char.isalnum() or char in "<_>" else "\\" + char for char in mark)
-    return ["start: TEXT? | head rest", "TEXT: /(?s:.+)/", f"head[lazy]: /(?s:.*){escaped}/"]
+    return ["start: TEXT? | head rest", "TEXT: /(?s:.+)/", f"head[lazy]: /(?s:.*){pattern(mark)}/"]
 
 
-def _terminal(text: str, token_id: TokenId) -> str:
-    found = token_id(text)
-    return json.dumps(text) if found is None else f"<[{found}]>"
-
-
-def _rest(syntax: Syntax, token_id: TokenId, *, is_single: bool) -> str:
-    """The first call after its opening mark, and further calls."""
-    if syntax is MISTRAL:
-        return '"[" function' + ("" if is_single else ' (", " function)*') + ' "]"'
-    if syntax is LLAMA_JSON:
-        return "function" + ("" if is_single else ' ("; " function)*')
-    call = f'"\\n" function "\\n" {_terminal(CLOSE_TAG, token_id)}'
-    return call + ("" if is_single else f' ("\\n" {_terminal(OPEN_TAG, token_id)} {call})*')
-
-
-def _functions(syntax: Syntax, choice: ToolChoice) -> list[str]:
-    key = "parameters" if syntax is LLAMA_JSON else "arguments"
+def _functions(syntax: Syntax, form: CallForm, choice: ToolChoice, words: Words) -> list[str]:
     names = choice.names
     lines = ["function: " + " | ".join(f"function_{i}" for i in range(len(names)))]
+    if "{number}" in form.before:
+        lines.append("NUMBER: /[0-9]{1,4}/")
     for i, (name, rule) in enumerate(zip(names, argument_rules(choice), strict=True)):
-        opening = json.dumps(f'"name": {json.dumps(name)}, "{key}": ')
+        before = " NUMBER ".join(map(words.terms, form.before.replace("{name}", name).split("{number}")))
         schema = {**choice.parameters[name], "type": "object"}
-        lines.append(f'function_{i}: "{{" {opening} {rule} "}}"')
-        if name in choice.grammars:
+        lines.append(f"function_{i}: {before} {rule} {words.terms(form.after)}")
+        if form.parameter[0]:
+            function = Function(
+                name, schema, choice.places.get(name, "tools"), is_strict=name in choice.strict
+            )
+            lines += element_rules(rule, function, form.parameter, words)
+        elif name in choice.grammars:
             lines.append(
                 f"{rule}: {json.dumps(json.dumps({INPUT: ''})[:-2])} {rule}_input {json.dumps(CLOSING)}"
             )
         else:
-            lines.append(f"{rule}: {_json_rule(schema, is_exact=name in choice.strict)}")
+            lines.append(f"{rule}: {json_rule(schema, is_exact=name in choice.strict)}")
     return lines
 
 
@@ -132,8 +124,3 @@ def _inputs(choice: ToolChoice) -> list[str]:
             ) from None
         lines.append(f"{input_opening(rule)}\n{text}\n}}")
     return lines
-
-
-def _json_rule(schema: Mapping[str, Any], *, is_exact: bool) -> str:
-    options = {"whitespace_pattern": _WHITESPACE, "lenient": not is_exact, "coerce_one_of": not is_exact}
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"

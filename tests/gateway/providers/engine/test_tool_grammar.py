@@ -22,6 +22,7 @@ from gateway.providers.engine.tool_grammar import call_grammar, can_enforce
 from gateway.requests.tools import ToolChoice, read_tools
 from gateway.requests.types import ChatRequest
 from gateway.tool_calls.families import SYNTAXES
+from tests.gateway.tool_calls.writers import WRITERS
 
 PICO = Path(__file__).parents[4] / "backend" / "pico" / "weights" / "pico-small"
 SCHEMA = {
@@ -47,11 +48,8 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def written(syntax: str, *calls: tuple[str, dict[str, Any]]) -> str:
-    key = "parameters" if syntax == "llama3_json" else "arguments"
-    objects = [json.dumps({"name": name, key: values}) for name, values in calls]
-    if syntax == "hermes":
-        return "\n".join(f"<tool_call>\n{each}\n</tool_call>" for each in objects)
-    return f"[TOOL_CALLS][{', '.join(objects)}]" if syntax == "mistral" else "; ".join(objects)
+    text = WRITERS[syntax](calls)
+    return text.removeprefix("<|python_tag|>") if syntax == "llama3_json" else text
 
 
 def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
@@ -62,7 +60,7 @@ def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
 
 @pytest.mark.parametrize("has_reasoning", [False, True])
 @pytest.mark.parametrize("is_special", [False, True])
-@pytest.mark.parametrize("syntax", ["hermes", "llama3_json", "mistral"])
+@pytest.mark.parametrize("syntax", [name for name, syntax in SYNTAXES.items() if syntax.form])
 def test_the_grammar_allows_only_what_is_requested(
     tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_reasoning: bool
 ) -> None:
@@ -192,6 +190,8 @@ def test_there_is_no_grammar_for_other_syntaxes() -> None:
     listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
     assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
     assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)
+    free = {name for name, syntax in SYNTAXES.items() if syntax.form is None}
+    assert free == {"pythonic", "lfm2", "olmo3", "gemma4", "harmony"}
 
 
 @pytest.mark.parametrize("syntax", ["lark", "regex"])
