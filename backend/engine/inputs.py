@@ -95,22 +95,26 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         layout.context_lens,
         rows.astype(np.int32),
         layout.ancestors,
+        layout.order,
         draws.token_index.astype(np.int32),
     ]
     if has_triton(device):  # what kernels in Triton alone read
         arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
-    slots, ids, positions, starts, contexts, own_rows, bits, drawn_after, *others = upload(arrays, device)
+    uploaded = upload(arrays, device)
+    slots, ids, positions, starts, contexts, own_rows, bits, order, drawn_after, *others = uploaded
     sampling_words, device_slots = None, None
     if others:
         changes, sampling_words, *parts = others
         pages.apply(changes)
         device_slots = DeviceSlots(*parts)
-    longest = max(query_lens), max(context_lens)
     ancestors = bits if trees else None
     step_input = StepInput(
         token_ids=ids,
         slots=slots,
-        on_device=DeviceStep(starts, contexts, own_rows, pages.on_device, positions, ancestors, *longest),
+        on_device=DeviceStep(
+            *(starts, contexts, own_rows, pages.on_device, positions, ancestors),
+            *(order, layout.chain_lens, layout.tree_lens, max(context_lens)),
+        ),
         query_lens=query_lens,
         context_lens=context_lens,
         rows=rows.tolist(),

@@ -60,6 +60,9 @@ class Layout:
     positions: Words  # [T] the same but in trees, where it is the depth that counts
     context_lens: Words  # [B]
     ancestors: Words  # [T, 2], see DeviceStep; [0, 2] without trees
+    order: Words  # [B], see DeviceStep
+    chain_lens: list[int]
+    tree_lens: list[int]
 
 
 def lay_out(query_lens: Sequence[int], context_lens: Sequence[int], trees: Trees) -> Layout:
@@ -74,7 +77,12 @@ def lay_out(query_lens: Sequence[int], context_lens: Sequence[int], trees: Trees
     for b, parents in trees.items():
         positions[starts[b] + 1 : starts[b + 1]] = begins[b] + np.array(tree_depths(parents))
     words = ancestor_words(len(owners) if trees else 0, starts, trees)
-    return Layout(starts, owners, places, positions, contexts, words)
+    is_tree = np.zeros(len(lengths), dtype=np.bool_)
+    is_tree[list(trees)] = True
+    order, num_chains = np.lexsort((lengths, is_tree)), len(lengths) - len(trees)
+    ordered = lengths[order].tolist()
+    lens = ordered[:num_chains], ordered[num_chains:]
+    return Layout(starts, owners, places, positions, contexts, words, order.astype(np.int32), *lens)
 
 
 def step_of_tables(
@@ -97,10 +105,10 @@ def step_of_tables(
         rows,
         layout.positions,
         layout.ancestors,
+        layout.order,
     )
-    slots, table, starts, contexts, table_rows, positions, words = upload(arrays, device)
-    ancestors = words if trees else None
-    longest = max(query_lens), max(context_lens)
-    on_device = DeviceStep(starts, contexts, table_rows, table, positions, ancestors, *longest)
+    slots, table, starts, contexts, table_rows, positions, words, order = upload(arrays, device)
+    own = positions, words if trees else None, order, layout.chain_lens, layout.tree_lens, max(context_lens)
+    on_device = DeviceStep(starts, contexts, table_rows, table, *own)
     token_ids = token_ids.to(device)
     return StepInput(token_ids, slots, on_device, query_lens, context_lens, rows.tolist(), trees=trees or {})

@@ -1,12 +1,16 @@
 """Paged attention in Triton: prefill, chunks, decode and verification of trees in one kernel.
 
 A program takes BLOCK_ROWS rows of one sequence, which are query tokens times the query heads that share a
-key head, and one split of its keys (split KV, as Flash-Decoding). How many splits a sequence has depends on
-its own length alone; the longest query of a step decides how many keys are added at once. Softmax as Milakov
-and Gimelshein (2018), in powers of two; sums in float32.
+key head, and one split of its keys (split KV, as Flash-Decoding). Sequences are launched by class, which
+follows from query tokens: tiles and splits, and so a sequence's bits, depend on its own query tokens and
+context alone. Softmax as Milakov and Gimelshein (2018), in powers of two; sums in float32.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,6 +22,8 @@ from backend.kernels.paged_attention.plan import DeviceStep
 
 _SPLIT_KEYS, _MOST_SPLITS = 512, 32
 _LOG2_E = 1.4426950408889634
+_SHAPES = {"few": 16, "some": 64, "rows": 1 << 30}
+"""Shape classes of blocks.json, each with the most rows that a key head of one of its sequences has."""
 
 
 def paged_attention(
@@ -30,8 +36,6 @@ def paged_attention(
     assert kv.is_contiguous() and kv.dtype is q.dtype and q.stride(2) == 1 and q.stride(1) == q.shape[2]
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads, group = kv.shape[3], num_heads // kv.shape[3]
-    options, queries = _options(step.most_queries, group, q.dtype)
-    per_sequence = triton.cdiv(step.most_queries, queries)
     num_splits = min(_MOST_SPLITS, triton.cdiv(step.longest_context, _SPLIT_KEYS))
     result = torch.empty(num_tokens, num_heads * head_dim, dtype=q.dtype, device=q.device)
     parts, tops_sums = result, result
@@ -40,12 +44,11 @@ def paged_attention(
             torch.empty(num_splits, num_tokens * num_heads, width, dtype=torch.float32, device=q.device)
             for width in (head_dim, 2)
         )
+    outputs = result, parts, tops_sums, log_sums
     constants = {
         "NUM_KV_HEADS": num_kv_heads,
         "GROUP": group,
-        "QUERIES": queries,
         "HAS_WINDOW": window is not None,
-        "HAS_TREES": step.ancestors is not None,
         "HEAD_DIM": head_dim,
         "BLOCK_DIM": triton.next_power_of_2(head_dim),
         "HAS_LOG_SUMS": log_sums is not None,
@@ -53,37 +56,59 @@ def paged_attention(
         "SPLIT_KEYS": _SPLIT_KEYS,
         "MOST_SPLITS": _MOST_SPLITS,
     }
-    outputs, sequences = (
-        (result, parts, tops_sums, log_sums),
-        (step.rows, step.query_starts, step.context_lens),
-    )
-    _attend[len(step.context_lens) * per_sequence, num_kv_heads, num_splits](
-        *outputs,
-        *(q, kv, step.page_table, *sequences, step.positions, step.ancestors),
-        *(head_dim**-0.5 * _LOG2_E, q.stride(0), step.page_table.stride(0), num_tokens * num_heads),
-        *(window or 0, per_sequence),
-        **constants,
-        **options,
-    )
+    for own in _classes(step, group):
+        options, queries = _options(own.shape, group, q.dtype)
+        per_sequence = triton.cdiv(own.most_queries, queries)
+        _attend[own.num_sequences * per_sequence, num_kv_heads, num_splits](
+            *outputs,
+            *(q, kv, step.page_table, step.order, step.rows, step.query_starts, step.context_lens),
+            *(step.positions, step.ancestors, head_dim**-0.5 * _LOG2_E, q.stride(0)),
+            *(step.page_table.stride(0), num_tokens * num_heads, window or 0, own.begin, per_sequence),
+            QUERIES=queries,
+            HAS_TREES=own.has_trees,
+            **constants,
+            **options,
+        )
     if num_splits > 1:
-        dims = triton.next_power_of_2(num_splits), head_dim, constants["BLOCK_DIM"]
+        dims = _MOST_SPLITS, head_dim, constants["BLOCK_DIM"]
         _add_splits[num_tokens * num_heads,](
             *outputs, num_tokens * num_heads, num_splits, *dims, log_sums is not None
         )
     return result
 
 
-def _options(most_queries: int, group: int, dtype: torch.dtype) -> tuple[dict[str, int], int]:
-    """How a step is launched, and how many query tokens a program takes."""
-    rows = most_queries * group
-    options = blocks(
-        "paged_attention", "rows" if rows > 64 else "few" if rows <= 16 else "some", dtype
-    ).options()
+class _Class(NamedTuple):
+    """Sequences of a step that are launched together."""
+
+    shape: str  # in blocks.json
+    has_trees: bool
+    begin: int  # among DeviceStep.order
+    num_sequences: int
+    most_queries: int
+
+
+def _classes(step: DeviceStep, group: int) -> Iterator[_Class]:
+    """The classes that occur in a step; `group` rows share a key head for each query token."""
+    start = 0
+    for lens in (step.chain_lens, step.tree_lens):
+        begin = 0
+        for shape, most_rows in _SHAPES.items():
+            end = bisect_right(lens, most_rows // group)
+            if end > begin:
+                has_trees = lens is step.tree_lens
+                yield _Class(shape, has_trees, start + begin, end - begin, lens[end - 1])
+            begin = end
+        start = len(lens)
+
+
+def _options(shape: str, group: int, dtype: torch.dtype) -> tuple[dict[str, int], int]:
+    """How a class is launched, and how many query tokens a program takes."""
+    options = blocks("paged_attention", shape, dtype).options()
     queries = max(1, options["BLOCK_ROWS"] // group)
     return options | {"BLOCK_ROWS": max(options["BLOCK_ROWS"], triton.next_power_of_2(group))}, queries
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "window", "first_sequence", "per_sequence"])
 def _attend(
     result,
     parts,
@@ -92,6 +117,7 @@ def _attend(
     q,
     kv,
     page_table,
+    order,
     table_rows,
     query_starts,
     context_lens,
@@ -102,6 +128,7 @@ def _attend(
     table_stride,
     num_rows,
     window,
+    first_sequence,
     per_sequence,
     NUM_KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -119,11 +146,12 @@ def _attend(
 ):
     """One split of the keys of QUERIES query tokens and one key head.
 
-    Grid (B * per_sequence, NUM_KV_HEADS, splits). Arguments as in paged_attention and DeviceStep; parts
-    [splits, num_rows, D] and tops_sums [splits, num_rows, 2] float32 where IS_SPLIT; num_rows: T * Hq.
-    A split without keys has the top -inf.
+    Grid (sequences * per_sequence, NUM_KV_HEADS, splits), of `order` from first_sequence on. Arguments as in
+    paged_attention and DeviceStep; parts [splits, num_rows, D] and tops_sums [splits, num_rows, 2] float32
+    where IS_SPLIT; num_rows: T * Hq. A split without keys has the top -inf.
     """
-    sequence, head, split = tl.program_id(0) // per_sequence, tl.program_id(1), tl.program_id(2)
+    sequence = tl.load(order + first_sequence + tl.program_id(0) // per_sequence)
+    head, split = tl.program_id(1), tl.program_id(2)
     start = tl.load(query_starts + sequence)
     count = tl.load(query_starts + sequence + 1) - start
     first = (tl.program_id(0) % per_sequence) * QUERIES
@@ -213,14 +241,14 @@ def _add_splits(
     log_sums,
     num_rows,
     num_splits,
-    NUM_SPLITS: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     HAS_LOG_SUMS: tl.constexpr,
 ):
     """The weighted mean of a row's splits, of which those without keys weigh 0. Grid (T * Hq)."""
     row = tl.program_id(0).to(tl.int64)
-    split, d = tl.arange(0, NUM_SPLITS), tl.arange(0, BLOCK_DIM)
+    split, d = tl.arange(0, MOST_SPLITS), tl.arange(0, BLOCK_DIM)
     is_split = split < num_splits
     part = split * num_rows + row
     tops = tl.load(tops_sums + part * 2, mask=is_split, other=float("-inf"))

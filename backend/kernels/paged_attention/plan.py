@@ -61,7 +61,9 @@ class DeviceStep:
     page_table: Tensor  # [rows, pages], contiguous; any integers, on a CPU int64
     positions: Tensor  # [T]; a tree's branches share them
     ancestors: Tensor | None  # [T, 2] two words of bits: a tree's tokens that each sees; 0: it is in no tree
-    most_queries: int
+    order: Tensor  # [B] sequences: chains by their number of query tokens, then trees likewise
+    chain_lens: Sequence[int]  # query tokens of the chains in this order
+    tree_lens: Sequence[int]  # and of the trees
     longest_context: int
 
 

@@ -52,7 +52,7 @@ def test_a_step_of_a_tree_a_chain_a_chunk_and_a_token(monkeypatch: pytest.Monkey
     assert own.on_device.ancestors is not None
     assert own.on_device.ancestors[:, 0].tolist() == [0, 1, 0b11, 0b101, 0b1011, *[0] * 11]
     assert not own.on_device.ancestors[:, 1].any()
-    assert (own.on_device.most_queries, own.on_device.longest_context) == (8, 24)
+    assert (max(own.on_device.chain_lens), own.on_device.longest_context) == (8, 24)
     assert step.drawn_after.tolist() == step.token_index.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert step.rows.tolist() == [3, 0, 0, 0, 0, 2, 2, 2]
     assert step.positions.tolist() == [16, 15, 16, 16, 17, 3, 4, 5]

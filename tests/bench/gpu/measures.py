@@ -218,7 +218,10 @@ def _attention_s(device: str, streams: int, queries: int, context: int) -> float
 
     starts, rows = ints(np.arange(streams + 1) * queries), ints(range(streams))
     positions = ints(np.tile(np.arange(context - queries, context), streams))
-    step = DeviceStep(starts, ints([context] * streams), rows, table, positions, None, queries, context)
+    step = DeviceStep(
+        *(starts, ints([context] * streams), rows, table, positions, None),
+        *(ints(range(streams)), [queries] * streams, [], context),
+    )
     return seconds(partial(attention.paged_attention, q, kv, step, None), device)
 
 

@@ -56,8 +56,8 @@ def attended(batch: Batch, q: Tensor, kv: Tensor, table: Tensor) -> Tensor:
     return kernel.paged_attention(q, kv, step, own.window)
 
 
-def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
-    """The result and softmax attention of each sequence in float64."""
+def made(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, pages, a page table, and softmax attention of each sequence in float64."""
     num_heads, num_kv_heads, head_dim = batch.heads
     needed = [-(-context // 16) for _, context in batch.lengths]
     order, table = torch.randperm(sum(needed) + 3), torch.full((len(needed), max(needed) + 1), -(1 << 20))
@@ -79,8 +79,26 @@ def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
         weights = scores.masked_fill(~seen(batch, index), float("-inf")).softmax(-1)
         expected.append(torch.einsum("hqk,khd->qhd", weights, values).reshape(queries, -1))
         begin, taken = begin + queries, taken + needed[index]
-    result = attended(batch, q.to(device), kv.to(dtype).to(device), table.to(device))
-    return result.cpu(), torch.cat(expected)
+    return q.to(device), kv.to(dtype).to(device), table.to(device), torch.cat(expected)
+
+
+def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The result and softmax attention of each sequence in float64."""
+    *inputs, exact = made(batch, dtype, device)
+    return attended(batch, *inputs).cpu(), exact
+
+
+def in_company(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The same, if each sequence has the same bits alone."""
+    q, kv, table, exact = made(batch, dtype, device)
+    together, begin = attended(batch, q, kv, table), 0
+    for index, (count, context) in enumerate(batch.lengths):
+        tree = (batch.trees or {}).get(index)
+        own = replace(batch, lengths=[(count, context)], trees=None if tree is None else {0: tree})
+        alone = attended(own, q[begin : begin + count], kv, table[index : index + 1])
+        assert torch.equal(alone, together[begin : begin + count]), f"sequence {index} of {batch.lengths}"
+        begin += count
+    return together.cpu(), exact
 
 
 def sums(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -124,9 +142,18 @@ BATCHES = {
     "a tree of 64": Batch([(64, 70)], heads=(2, 1, 32), trees={0: tuple((n - 1) // 2 for n in range(63))}),
     "prefill and chunk": Batch([(33, 33), (17, 50), (1, 9)]),
 }
+COMPANY = Batch(
+    [(1, 600), (40, 50), (6, 40), (3, 1100), (12, 30), (1, 33)], heads=(2, 1, 32), trees={2: TREES[0]}
+)
 CASES = Cases(
     [
         *(Value(name, partial(value, batch)) for name, batch in BATCHES.items()),
+        *(
+            Value(
+                f"alone and in company, window {window}", partial(in_company, replace(COMPANY, window=window))
+            )
+            for window in (None, 24)
+        ),
         Value("log of sums", partial(sums, Batch([(3, 70)], heads=(2, 1, 32)))),
         Value("log of sums of splits", partial(sums, Batch([(2, 600)], heads=(2, 1, 32)))),
     ],
