@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from backend.kernels.lora import Factors, SlotWeights, warm_up
@@ -10,7 +12,7 @@ from backend.lora.adapter_weights import Adapter, Sites
 
 
 class AdapterPlacement:
-    """Owns the slot memory of every layer; made when a layer's first adapter needs it."""
+    """Owns the slot memory of every layer that an adapter changes."""
 
     def __init__(self, sites: Sites, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
         self._sites = sites
@@ -19,26 +21,37 @@ class AdapterPlacement:
         self._filled: dict[int, set[Linear]] = {}  # slot → layers in which it is not zero
         warm_up(dtype, device)
 
+    def reserve(self, adapter: Adapter) -> None:
+        """Allocate the slots that the adapter needs, so that `place` need not.
+
+        Raises torch.OutOfMemoryError or MemoryError.
+        """
+        for linear, parts in self._by_layer(adapter).items():
+            self._weights(linear, _rank_of(parts))
+
     def place(self, slot: int, adapter: Adapter) -> None:
         """Make `slot` hold `adapter` and nothing else.
 
         Raises torch.OutOfMemoryError or MemoryError; the slot can be filled again after that.
         """
-        by_layer: dict[Linear, dict[int, Factors]] = {}
-        for module, (down, up) in adapter.factors.items():
-            site = self._sites[module]
-            moved = (down.to(self._device), up.to(self._device))
-            by_layer.setdefault(site.linear, {})[site.part] = moved
+        by_layer = self._by_layer(adapter)
         filled = self._filled.setdefault(slot, set())  # kept true at every step: each call below may fail
         for linear in filled - by_layer.keys():
             assert linear.adapters is not None
             linear.adapters.clear(slot)
             filled.remove(linear)
         for linear, parts in by_layer.items():
-            rank = max(len(down) for down, _ in parts.values())
-            weights = self._weights(linear, rank)
+            moved = {part: (down.to(self._device), up.to(self._device)) for part, (down, up) in parts.items()}
+            weights = self._weights(linear, _rank_of(parts))
             filled.add(linear)
-            weights.put(slot, parts)
+            weights.put(slot, moved)
+
+    def _by_layer(self, adapter: Adapter) -> dict[Linear, dict[int, Factors]]:
+        found: dict[Linear, dict[int, Factors]] = {}
+        for module, factors in adapter.factors.items():
+            site = self._sites[module]
+            found.setdefault(site.linear, {})[site.part] = factors
+        return found
 
     def _weights(self, linear: Linear, rank: int) -> SlotWeights:
         """The layer's slot memory, with room for `rank`."""
@@ -50,3 +63,7 @@ class AdapterPlacement:
             weights = weights.grown(rank)
         linear.adapters = weights
         return weights
+
+
+def _rank_of(parts: Mapping[int, Factors]) -> int:
+    return max(len(down) for down, _ in parts.values())

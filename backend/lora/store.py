@@ -6,9 +6,10 @@ decides which adapter gets a slot. Files are read beside the engine's thread; al
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,10 +187,8 @@ class AdapterStore:
         if not pending:
             return
         for slot in {chunk.sequence.adapter_slot for chunk in plan.chunks} & pending.keys():
-            try:
+            with self._memory_for(pending[slot]):
                 self._placement.place(slot, self._host[pending[slot]])
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                raise AdapterError(f"no memory on {self._device} for adapter {pending[slot]}") from error
             self.slots.filled(slot)
 
     def close(self) -> None:
@@ -258,10 +257,24 @@ class AdapterStore:
             if not force:
                 raise
             logger.warning("adapter %r is loaded by force: %s", name, error)
+        self._reserve(adapter)
         info = AdapterInfo(name, adapter.digest, adapter.base, adapter.rank, adapter.num_bytes, str(folder))
         added = self._catalogue.add(info)
         self._host.put(adapter)
         return added
+
+    def _reserve(self, adapter: Adapter) -> None:
+        """Allocate slots for it on a GPU before requests come, or KV memory is measured by what is left."""
+        if self._device.type != "cpu":  # there memory is given when it is first used
+            with self._memory_for(adapter.digest):
+                self._placement.reserve(adapter)
+
+    @contextlib.contextmanager
+    def _memory_for(self, digest: str) -> Iterator[None]:
+        try:
+            yield
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise AdapterError(f"no memory on {self._device} for adapter {digest}") from error
 
     def _drop(self, digest: str) -> None:
         """Neither a name nor a request refers to the adapter any more."""

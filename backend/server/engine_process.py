@@ -47,8 +47,8 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
 
     model = load_model(config, on_progress)
     loaded = load_drafters(config, model)
+    adapters = open_adapters(config, model)  # before KV memory is measured: slots take theirs on a GPU
     facts = runner_facts(config, model, loaded.page_bytes)
-    adapters = open_adapters(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running, adapters)
     opened = loaded.open(storage)

@@ -46,3 +46,17 @@ def test_the_last_adapter_of_a_slot_is_all_that_it_holds() -> None:
     assert linears[2].adapters is None, "no adapter changes it: no memory for it"
     placement.place(0, second)
     torch.testing.assert_close(added(0), expected(second), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_reserved_is_what_placing_needs() -> None:
+    torch.manual_seed(0)
+    linears = [Linear([torch.randn(WIDTH, WIDTH)], None, "plain") for _ in range(2)]
+    sites = {name: LinearPart(linear, 0) for name, linear in zip("qk", linears, strict=True)}
+    placement = AdapterPlacement(sites, 2, torch.float32, CPU)
+    large = adapter("large", {"q": factors(9)})
+    placement.reserve(large)
+    reserved = linears[0].adapters
+    assert reserved is not None and reserved.rank == 12 and not reserved.down.any()
+    placement.reserve(adapter("small", {"q": factors(2)}))
+    placement.place(0, large)
+    assert linears[0].adapters is reserved and linears[1].adapters is None

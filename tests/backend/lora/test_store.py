@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.errors import AdapterError, AdapterExists, RequestError
@@ -419,3 +420,29 @@ def test_files_that_change_behind_our_back_fail_their_requests_only(qwen3: Subje
     assert [t for o in outputs["y"] for t in o.token_ids] == qwen3.merged["mixed"]
     assert [t for o in outputs["z"] for t in o.token_ids] == qwen3.merged[""]
     assert [info.name for info in store.infos] == ["kept"]
+
+
+def test_a_device_has_slots_from_the_load_on(qwen3: Subject) -> None:
+    model = load_model(qwen3.config)
+    devices = CPU, torch.device("meta")  # the latter has no values: loading reads none
+    taken = []
+    for device in devices:
+        store = AdapterStore(model.sites, AdapterLimits(), model.dtype, device)
+        store.load_now("all", qwen3.adapters["all"])
+        linears = {site.linear for site in model.sites.values()}
+        taken.append([linear.adapters.down.shape[0] for linear in linears if linear.adapters is not None])
+    assert taken == [[], [AdapterLimits().num_slots] * len(linears)]
+
+
+def test_a_load_without_memory_for_slots_fails_by_itself(
+    qwen3: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = AdapterStore(qwen3.model.sites, AdapterLimits(), qwen3.model.dtype, torch.device("meta"))
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("backend.lora.placement.AdapterPlacement.reserve", full)
+    with pytest.raises(AdapterError, match="no memory on meta"):
+        store.load_now("all", qwen3.adapters["all"])
+    assert not store.infos

@@ -14,9 +14,13 @@ import msgspec
 import pytest
 
 from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine import capacity
 from backend.engine.engine import Engine
+from backend.lora.store import AdapterStore
+from backend.models.loaded import LoadedModel, load_model
+from backend.server import engine_process
 from backend.server.engine_client import EngineClient
-from backend.server.engine_process import warm_up
+from backend.server.engine_process import build_engine, open_adapters, warm_up
 from tests.backend.engine.fake_runner import FakeRunner, next_token
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.server.asking import ask, text
@@ -116,3 +120,22 @@ def test_a_context_shorter_than_the_warm_up_is_served_all_the_same(max_model_tok
     engine = Engine(EngineConfig(model="fake", checkpoint="/none"), runner)
     warm_up(engine, [], max_model_tokens)
     assert bool(runner.plans) == (max_model_tokens > 1)
+
+
+def test_slots_are_allocated_before_kv_memory_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3"), tmp_path)
+    config = EngineConfig(model="tiny", checkpoint=str(tmp_path), device="cpu", dtype="float32")
+    page_bytes = load_model(config).kv_layout.page_bytes
+    free_bytes = [100 * page_bytes]
+
+    def opened(config: EngineConfig, model: LoadedModel) -> AdapterStore:
+        free_bytes.append(60 * page_bytes)
+        return open_adapters(config, model)
+
+    monkeypatch.setattr(engine_process, "open_adapters", opened)
+    monkeypatch.setattr(engine_process, "open_compiler", lambda *_: None)
+    monkeypatch.setattr(capacity, "_default_bytes", lambda device: free_bytes[-1])
+    _, hello = build_engine(config)
+    assert hello.num_pages == 60
