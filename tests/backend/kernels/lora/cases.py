@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from backend.kernels.lora import AdapterRows, SlotWeights, kernel
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.lora.test_lora import PATTERNS
+from tests.backend.kernels.waits import Waits
 
 PARTS = (50, 3, 70)
 
@@ -90,6 +92,12 @@ def check_alone(
     assert torch.equal(alone[-1], found[row]) and torch.equal(alone[:-1], before[block][:-1])
 
 
+def in_splits(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """With splits of fewer features: all of them in one program, and one in each for rows alone."""
+    with patch.object(kernel, "_SPLIT_FEATURES", 64), patch.object(kernel, "_MANY_ROWS", len(batch.slots)):
+        return value(batch, dtype, device)
+
+
 def launched(
     columns: Sequence[int], features: int, ranks: Sequence[int], counts: Sequence[int], dtype: torch.dtype
 ) -> None:
@@ -100,7 +108,9 @@ def launched(
             x, y = torch.zeros(count, features, dtype=dtype), torch.zeros(count, sum(columns), dtype=dtype)
             for num_adapters in (1, 8, 64):
                 rows = AdapterRows(np.arange(count) % num_adapters, torch.device("cpu"))
-                kernel.add_adapters(y, x, weights, rows.on_device)
+                with Waits() as waits:
+                    kernel.add_adapters(y, x, weights, rows.on_device)
+                assert not waits.reads
 
 
 SLOTS = np.random.default_rng(0).integers(0, 512, 30).tolist()
@@ -111,20 +121,21 @@ BATCHES = {
     "rank 64 over splits": Batch([1, -1, 0, 1], rank=64, columns=(16, 130), features=530),
     "rank 100": Batch([1, 0], rank=100, columns=(20,)),
     "one slot, blocks of rows": Batch([5] * 130, columns=(33,)),
-    "interleaved, blocks of rows": Batch([0, 1, -1] * 45, columns=(33,)),
+    "interleaved, blocks of rows": Batch([0, 4, 2, -1, 3, 1] * 23, columns=(33,)),
     "one without, blocks of rows": Batch([*[-1] * 64, 2, *[-1] * 64], columns=(33,)),
     "none": Batch([-1, -1], columns=(33,)),
     "all different": Batch(list(range(30)), 4, (20,), 40, 30),
     "of 512 slots": Batch(SLOTS, 4, (20,), 40, 512),
-    "all splits in one program": Batch(
-        [0, 1, 0, -1] * (kernel._MANY_ROWS // 4), columns=(20,), features=530, alone=(65, 510)
-    ),
 }
+SPLIT = Batch([0, 1, 0, -1] * 33, columns=(20,), features=210, alone=(65, 130))
 QKV, GATE_UP, DOWN = ((4096, 1024, 1024), 4096), ((12288, 12288), 4096), ((4096,), 12288)
 RANKS, DECODE, PREFILL = (16, 64), (1, 32, 256), (2048,)
 KERNELS = ["_shrink", "_expand"]
 CASES = Cases(
-    [Value(name, partial(value, batch)) for name, batch in BATCHES.items()],
+    [
+        *(Value(name, partial(value, batch)) for name, batch in BATCHES.items()),
+        Value("four splits", partial(in_splits, SPLIT)),
+    ],
     [
         Launch("q, k, v", partial(launched, *QKV, RANKS, DECODE + PREFILL), KERNELS, is_large=True),
         Launch("q, k, v, decode", partial(launched, *QKV, RANKS, DECODE), KERNELS, dtypes=COMPILED[:1]),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +17,8 @@ from torch import Tensor
 from backend.kernels import lora
 from backend.kernels.lora import AdapterRows, DeviceSlots, SlotWeights, add_adapters, rows_of_one, warm_up
 from backend.kernels.lora.looped import LoopWeights
+from tests.backend.kernels.lora.whole import tokens
+from tests.backend.kernels.waits import Waits
 
 FEATURES = 24
 NARROW, SINGLE = (10, 6, 7), (11,)
@@ -177,10 +184,28 @@ def test_the_slots_of_rows_go_to_the_device_once() -> None:
     index = np.array([3, 1])
     rows = AdapterRows(np.array([2, -1, 0, 2]), CPU)
     assert on_device(rows) == ([2, -1, 0, 2], [0, 2]) and rows.on_device is rows.on_device
-    there = rows.select(index, torch.from_numpy(index))
-    copied = rows.select(index)
-    assert there is not None and copied is not None
+    with Waits() as waits:
+        there, copied, uniform = (
+            rows.select(index, torch.from_numpy(index)), rows.select(index), rows_of_one(4, 3, CPU)
+        )  # fmt: skip
+        assert there is not None and copied is not None and uniform is not None
+        assert all(len(each.on_device.active) for each in (rows, there, copied, uniform))
+    assert not waits.reads
     assert on_device(there) == ([2, -1], [0, 2]) and there.on_device.active is rows.on_device.active
     assert on_device(copied) == ([2, -1], [2])
     given = DeviceSlots.packed(torch.tensor([2, -1, 2], dtype=torch.int32), 2)
     assert AdapterRows(np.array([2, -1]), CPU, lambda: given).on_device is given
+
+
+def test_a_whole_model_on_a_gpu_chooses_the_tokens_of_the_cpu(tmp_path: Path) -> None:
+    """The GPU's path, without a GPU."""
+    interpreted, own = tmp_path / "interpreted", tmp_path / "own"
+    for folder in (interpreted, own):
+        folder.mkdir()
+    command = [sys.executable, "-m", "tests.backend.kernels.lora.whole", str(interpreted)]
+    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = tokens(own)
+    assert len({tuple(each) for each in expected.values()}) == len(expected), "each adapter changes them"
+    assert json.loads(done.stdout) == expected
