@@ -16,11 +16,13 @@ from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
 from backend.kernels.lora import rows_of_one
+from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel
-from backend.sampling.logits import RowEdits, apply_edits, ban_tokens, ban_where_feasible
-from backend.sampling.logprobs import prompt_logprobs, token_logprobs
+from backend.sampling.download import download
+from backend.sampling.logits import OriginalRows, RowEdits, ban_changes, edit_changes
+from backend.sampling.logprobs import prompt_logprobs, scores, token_records
 from backend.sampling.sampler import Sampler
 from backend.speculative.backoff import FailureGuard
 from backend.speculative.drafter import StepObserver
@@ -99,15 +101,18 @@ class ModelRunner:
         `streams`: the residual streams whose rows must follow the accepted path of a draft tree.
         """
         table, rows = self._table, step.rows
-        wanted = table.logprobs(rows)
-        original = logits[[i for i, _ in wanted]] if wanted else None  # a copy: the edits change `logits`
-        mask_s = self._edit(step, logits)
-        token_ids, is_sound = self._sampler.sample(logits, step.sampling)
+        wanted = dict(table.logprobs(rows))
+        original = OriginalRows(list(wanted))
+        mask_s = self._edit(step, logits, original.changes())
+        parts = [*self._sampler.sample(logits, step.sampling, step.sampling_words)]
+        if wanted:
+            parts += scores(original.logits, parts[0][original.rows], max(wanted.values()))
+        token_ids, soundness, *scored = download(parts)  # the step's one wait
+        is_sound = list(map(bool, soundness))
         records: dict[int, TokenLogprobs] = {}
-        if original is not None:
-            drawn = [token_ids[i] for i, _ in wanted]
-            scored = token_logprobs(original, drawn, [num_top for _, num_top in wanted])
-            records = {i: record for (i, _), record in zip(wanted, scored, strict=True)}
+        if wanted:
+            found = token_records([token_ids[i] for i in wanted], list(wanted.values()), scored)
+            records = dict(zip(wanted, found, strict=True))
         if step.has_drafts:
             result, kept = self._verify(step, streams, token_ids, is_sound, records)
         else:
@@ -119,25 +124,23 @@ class ModelRunner:
         table.count(rows, token_ids, kept)  # last: StepRecovery runs a step again that failed before
         return result
 
-    def _edit(self, step: PreparedStep, logits: Tensor) -> float:
-        """Apply penalties, biases, grammar masks and bans; returns the seconds that grammars took."""
+    def _edit(self, step: PreparedStep, logits: Tensor, first: list[Change]) -> float:
+        """Apply `first`, then penalties, biases, grammar masks and bans; the seconds that grammars took."""
         table, rows = self._table, step.rows
         edits = table.edits(rows)
         if edits and step.has_drafts:
             edits = _count_drafts(edits, step.drafts_before())
-        apply_edits(logits, edits)
+        changes = [*first, *edit_changes(edits)]
         bans = table.bans(rows, step.positions)
-        mask_s = 0.0
-        if table.has_grammars:
-            from backend.structured.mask import apply_grammars  # an engine runs without llguidance too
+        if not table.has_grammars:
+            apply_changes(logits, changes + ban_changes(bans))
+            return 0.0
+        from backend.structured.mask import grammar_changes  # an engine runs without llguidance too
 
-            started_s = time.perf_counter()
-            apply_grammars(logits, masked_draws(step.sampled))
-            ban_where_feasible(logits, bans)
-            mask_s = time.perf_counter() - started_s
-        else:
-            ban_tokens(logits, bans)
-        return mask_s
+        started_s = time.perf_counter()
+        changes += grammar_changes(logits.shape[1], masked_draws(step.sampled))
+        apply_changes(logits, changes + ban_changes(bans, is_feasible_only=True))
+        return time.perf_counter() - started_s
 
     def _verify(
         self,

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.kernels.sampling.changes import Change
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -93,61 +95,87 @@ class RowEdits:
         )
 
 
-def apply_edits(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
-    """Apply `edits`, pairs of (row, edit), to `logits` [R, V] float32 in place.
+class OriginalRows:
+    """Rows of the logits as they are before changes that follow: a copy on their device."""
+
+    rows: Tensor
+    logits: Tensor
+
+    def __init__(self, rows: list[int]) -> None:
+        self._rows = rows
+
+    def changes(self) -> list[Change]:
+        """What makes the copy; nothing, if there are no rows."""
+        return [Change(self._copy, [np.array(self._rows, dtype=np.int64)])] if self._rows else []
+
+    def _copy(self, logits: Tensor, rows: Tensor) -> None:
+        self.rows, self.logits = rows, logits[rows]
+
+
+def edit_changes(edits: list[tuple[int, RowEdits]]) -> list[Change]:
+    """The changes of `edits`, pairs of (row, edit).
 
     Order: repetition penalty (as in transformers), presence and frequency penalty (as in OpenAI's API), bias.
     """
-    _apply_penalties(logits, [(row, edit) for row, edit in edits if edit.counts is not None])
+    changes: list[Change] = []
+    found = [
+        (row, edit, edit.counts) for row, edit in edits if edit.counts is not None and len(edit.counts.ids)
+    ]
+    if found:
+        sizes = [len(counts.ids) for _, _, counts in found]
+        repetition = np.repeat(np.array([edit.repetition for _, edit, _ in found], dtype=np.float32), sizes)
+        penalty = np.concatenate(
+            [
+                edit.frequency * counts.counts + edit.presence * (counts.counts > 0)
+                for _, edit, counts in found
+            ]
+        ).astype(np.float32)
+        entries = _entries([(row, counts.ids) for row, _, counts in found])
+        changes.append(Change(_penalise, [*entries, repetition, penalty]))
     biased = [(row, edit.bias_ids, edit.bias_values) for row, edit in edits if edit.bias_ids is not None]
     if biased:
-        index = _entries(logits, [(row, ids) for row, ids, _ in biased])
         values = np.concatenate([values for _, _, values in biased if values is not None])
-        logits.index_put_(index, torch.from_numpy(values).to(logits.device), accumulate=True)
+        changes.append(Change(_add, [*_entries([(row, ids) for row, ids, _ in biased]), values]))
+    return changes
 
 
-def ban_tokens(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
-    """Set the logits of banned token ids to -inf in place; `banned` has pairs of (row, token ids)."""
-    if banned:
-        minus_infinity = torch.tensor(float("-inf"), dtype=logits.dtype, device=logits.device)
-        logits.index_put_(_entries(logits, banned), minus_infinity)
+def ban_changes(banned: list[tuple[int, Ints]], *, is_feasible_only: bool = False) -> list[Change]:
+    """Set the logits of banned token ids to -inf; `banned` has pairs of (row, token ids).
 
-
-def ban_where_feasible(logits: Tensor, banned: list[tuple[int, Ints]]) -> None:
-    """Ban as `ban_tokens` does, but not in rows [V] that it would leave without a finite logit.
-
-    The rows in `banned` are distinct. The device decides: the host does not wait for it.
+    With `is_feasible_only`, not in rows that it would leave without a finite logit; the rows in `banned` are
+    then distinct. The device decides: the host does not wait for it.
     """
     if not banned:
-        return
-    rows = torch.tensor([row for row, _ in banned], device=logits.device)
+        return []
+    if not is_feasible_only:
+        return [Change(_ban, _entries(banned))]
+    rows = np.array([row for row, _ in banned], dtype=np.int64)
+    return [Change(_ban_where_feasible, [rows, *_entries([(i, ids) for i, (_, ids) in enumerate(banned)])])]
+
+
+def _penalise(logits: Tensor, rows: Tensor, ids: Tensor, factors: Tensor, penalties: Tensor) -> None:
+    values = logits[rows, ids]
+    values = torch.where(values < 0, values * factors, values / factors)
+    logits.index_put_((rows, ids), values.sub_(penalties))
+
+
+def _add(logits: Tensor, rows: Tensor, ids: Tensor, values: Tensor) -> None:
+    logits.index_put_((rows, ids), values, accumulate=True)
+
+
+def _ban(logits: Tensor, rows: Tensor, ids: Tensor) -> None:
+    logits.index_put_((rows, ids), logits.new_full((), float("-inf")))
+
+
+def _ban_where_feasible(logits: Tensor, rows: Tensor, entry_rows: Tensor, ids: Tensor) -> None:
     unbanned = logits[rows]
     left = unbanned.clone()
-    ban_tokens(left, [(i, ids) for i, (_, ids) in enumerate(banned)])
+    _ban(left, entry_rows, ids)
     is_feasible = (left > float("-inf")).any(dim=1, keepdim=True)
     logits[rows] = torch.where(is_feasible, left, unbanned)
 
 
-def _apply_penalties(logits: Tensor, edits: list[tuple[int, RowEdits]]) -> None:
-    found = [
-        (row, edit, edit.counts) for row, edit in edits if edit.counts is not None and len(edit.counts.ids)
-    ]
-    if not found:
-        return
-    index = _entries(logits, [(row, counts.ids) for row, _, counts in found])
-    sizes = [len(counts.ids) for _, _, counts in found]
-    repetition = np.repeat(np.array([edit.repetition for _, edit, _ in found], dtype=np.float32), sizes)
-    penalty = np.concatenate(
-        [edit.frequency * counts.counts + edit.presence * (counts.counts > 0) for _, edit, counts in found]
-    ).astype(np.float32)
-    values = logits[index]
-    factor = torch.from_numpy(repetition).to(logits.device)
-    values = torch.where(values < 0, values * factor, values / factor)
-    logits.index_put_(index, values.sub_(torch.from_numpy(penalty).to(logits.device)))
-
-
-def _entries(logits: Tensor, parts: list[tuple[int, Ints]]) -> tuple[Tensor, Tensor]:
-    """Return index tensors (rows, token ids) over all `parts`, pairs of (row, token ids)."""
+def _entries(parts: list[tuple[int, Ints]]) -> list[Ints]:
+    """Rows and token ids of all entries of `parts`, pairs of (row, token ids)."""
     rows = np.repeat(np.array([row for row, _ in parts], dtype=np.int64), [len(ids) for _, ids in parts])
-    ids = np.concatenate([ids for _, ids in parts])
-    return torch.from_numpy(rows).to(logits.device), torch.from_numpy(ids).to(logits.device)
+    return [rows, np.concatenate([ids for _, ids in parts])]

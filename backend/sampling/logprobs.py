@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from backend.kernels.logprobs import score
+from backend.sampling.download import download
 from backend.types import TokenLogprobs
 
 MAX_LOGITS_ELEMENTS = 2**24
@@ -15,24 +18,27 @@ MAX_LOGITS_ELEMENTS = 2**24
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[TokenLogprobs]:
     """Return, per row of `logits` [R, V] float32, the logprobs of `token_ids[r]` and the top `num_top[r]`."""
-    chosen = torch.tensor(token_ids, dtype=torch.int64, device=logits.device)[:, None]
-    normaliser = logits.logsumexp(dim=-1, keepdim=True)
-    own = logits.gather(1, chosen)
-    ranks = (logits > own).sum(dim=-1, keepdim=True).add_(1)
+    chosen = torch.tensor(token_ids, dtype=torch.int64, device=logits.device)
+    return token_records(token_ids, num_top, download(scores(logits, chosen, max(num_top))))
+
+
+def scores(logits: Tensor, chosen: Tensor, num_top: int) -> list[Tensor]:
+    """On the device: log-probability and rank [R] of each row's `chosen` [R]; the top ones [R, K] and ids."""
+    own, ranks, normaliser = score(logits, chosen)
     # top-k over logits, normalised afterwards: no [R, V] tensor of log-probabilities is materialised.
-    best, best_ids = logits.topk(min(max(num_top), logits.shape[1]), dim=-1)
-    # One download: float64 holds float32 and all of these integers exactly.
-    parts = (own - normaliser, ranks, best - normaliser, best_ids)
-    records = torch.cat([part.double() for part in parts], dim=1).tolist()
-    width = best.shape[1]
+    best, best_ids = logits.topk(min(num_top, logits.shape[1]), dim=-1)
+    return [own, ranks, best - normaliser[:, None], best_ids]
+
+
+def token_records(
+    token_ids: Sequence[int], num_top: Sequence[int], parts: Sequence[list[Any]]
+) -> list[TokenLogprobs]:
+    """What `scores` found, downloaded: a record for each row, with its top `num_top[r]`."""
     return [
         TokenLogprobs(
-            token_id=token_ids[row],
-            logprob=logprob,
-            top=list(zip(map(int, top[width:]), top[: min(count, width)], strict=False)),
-            rank=int(rank),
+            token_id=token_id, logprob=own, top=list(zip(ids, best, strict=True))[:count], rank=rank
         )
-        for row, (count, (logprob, rank, *top)) in enumerate(zip(num_top, records, strict=True))
+        for token_id, count, own, rank, best, ids in zip(token_ids, num_top, *parts, strict=True)
     ]
 
 

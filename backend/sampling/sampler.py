@@ -4,6 +4,7 @@ The number is a hash of seed and position, so a seed gives the same draw in any 
 Weights are softmax(logits / temperature), set to 0 where top_k, top_p or min_p exclude a token. The filters
 act by a threshold on the weight, so ties are kept or dropped together. The cumulative sum runs in order of
 token ids, not of weights, so that rounding noise between near ties does not reorder it.
+This is torch on a CPU; on a GPU the kernels of backend/kernels/sampling draw.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from backend.kernels.device import uses_triton
+from backend.kernels.sampling import sample
+from backend.kernels.upload import upload
 
 CANDIDATES = 1024
 """Largest weights per row that filters look at first; a row that needs more sorts its whole vocabulary."""
@@ -60,23 +65,37 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._run = torch.arange(_RUN_TOKENS, device=device)
+        self._run = torch.arange(_RUN_TOKENS)
 
-    def sample(self, logits: Tensor, batch: SamplingBatch) -> tuple[list[int], list[bool]]:
+    def sample(
+        self, logits: Tensor, batch: SamplingBatch, words: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return token ids [R] and whether each row was sound: without NaN and not fully masked.
 
-        `logits` [R, V] float32 are not modified.
+        `logits` [R, V] float32 are not modified. `words`: those of the batch, if the device has them. The
+        host does not wait for it.
         """
+        if uses_triton(logits):
+            is_random = batch.temperature > 0
+            if words is None:
+                (words,) = upload([batch.words()], self._device)
+            has_top_k = (batch.top_k > 0) & (batch.top_k < self._vocab_size)
+            is_on = ((is_random & each).any() for each in (True, has_top_k, batch.top_p < 1))
+            return sample(logits, words, *map(bool, is_on))
+        return self.sample_on_cpu(logits, batch)
+
+    def sample_on_cpu(self, logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
+        """Return what `sample` does, from torch."""
         is_random = batch.temperature > 0
         if is_random.all():
-            return _download(*self._draw(logits, batch, np.arange(len(is_random))))
+            return self._draw(logits, batch, np.arange(len(is_random)))
         best, token_ids = _argmax(logits)
         is_sound = torch.isfinite(best)
         if is_random.any():
             rows = np.flatnonzero(is_random)
-            index = torch.from_numpy(rows).to(self._device)
+            index = torch.from_numpy(rows)
             token_ids[index], is_sound[index] = self._draw(logits[index], batch, rows)
-        return _download(token_ids, is_sound)
+        return token_ids, is_sound
 
     def _draw(self, logits: Tensor, batch: SamplingBatch, rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Return token ids and soundness for `logits` [R', V], which belong to `rows` [R'] of the batch."""
@@ -98,7 +117,7 @@ class Sampler:
         filtered = np.flatnonzero(((top_k > 0) & (top_k < self._vocab_size)) | (top_p < 1) | (min_p > 0))
         if len(filtered):
             columns = (self._column(values[filtered]) for values in (top_k, top_p, min_p))
-            index = torch.from_numpy(filtered).to(self._device)
+            index = torch.from_numpy(filtered)
             part = weights if len(filtered) == len(rows) else weights[index]
             _zero_below(weights, index, _Filters(*columns).thresholds(part))
         return self._pick(weights, self._column(_uniforms(batch.seeds[rows], batch.positions[rows])))
@@ -126,7 +145,7 @@ class Sampler:
         return token_ids.clamp_(max=last), (total > 0)[:, 0]  # False for NaN
 
     def _column(self, values: NDArray[np.float32] | NDArray[np.float64] | NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(values).to(self._device)[:, None]
+        return torch.from_numpy(values)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +193,9 @@ class _Filters:
         return threshold, torch.where(is_limited, is_k_exact, is_p_exact)[:, 0]
 
 
-def _download(token_ids: Tensor, is_sound: Tensor) -> tuple[list[int], list[bool]]:
-    """Both [R] as lists, in one copy where a copy waits for the device."""
-    if not token_ids.is_cuda:
-        return token_ids.tolist(), is_sound.tolist()
-    ids, flags = torch.stack((token_ids, is_sound.to(token_ids.dtype))).tolist()
-    return ids, [flag == 1 for flag in flags]
-
-
 def _argmax(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest value [R] and its index [R] in each row of [R, C]; NaN counts as the largest."""
-    if scores.is_cuda:
-        best, index = scores.max(dim=-1)
-        return best, index
-    # On CPU, torch's max and argmax take ten times as long as numpy's argmax.
+    # torch's max and argmax take ten times as long as numpy's argmax.
     index = torch.from_numpy(scores.numpy().argmax(axis=-1))
     return scores.gather(1, index[:, None])[:, 0], index
 
@@ -195,9 +203,7 @@ def _argmax(scores: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(weights: Tensor, count: int) -> Tensor:
     """Return the min(`count`, V) largest weights of each row of [R, V], descending."""
     count = min(count, weights.shape[1])
-    if weights.is_cuda:
-        return weights.topk(count, dim=-1).values
-    # On CPU, torch's topk and sort take ten times as long as numpy's.
+    # torch's topk and sort take ten times as long as numpy's.
     values = weights.numpy()
     if count < weights.shape[1]:
         values = np.partition(values, -count, axis=-1)[:, -count:]
@@ -206,11 +212,7 @@ def _largest(weights: Tensor, count: int) -> Tensor:
 
 def _zero_below(weights: Tensor, rows: Tensor, thresholds: Tensor) -> None:
     """Set weights below `thresholds` [R', 1] to 0 in `rows` [R'] of `weights` [R, V], in place."""
-    if weights.is_cuda:
-        part = weights[rows]
-        weights[rows] = part.masked_fill_(part < thresholds, 0.0)
-        return
-    # On CPU, a masked fill takes ten times as long as torch.threshold, which keeps values > its bound.
+    # A masked fill takes ten times as long as torch.threshold, which keeps values > its bound.
     bounds = np.nextafter(thresholds[:, 0].numpy(), np.float32(-1))
     for row, bound in zip(rows.tolist(), bounds.tolist(), strict=True):
         torch.threshold_(weights[row], bound, 0.0)

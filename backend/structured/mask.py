@@ -10,6 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.kernels.device import uses_triton
+from backend.kernels.sampling import forbid
+from backend.kernels.sampling.changes import Change
 from backend.structured.grammar import Grammar
 from backend.structured.parallel import executor, fill_masks
 from backend.types import Draft, TokenGrammar
@@ -22,15 +25,13 @@ _PENALTIES = np.where(_BITS, 0.0, -np.inf).astype(np.float32)
 """[256, 8]: for each byte of a mask, the values to add to the logits of its eight tokens, 0 or -inf."""
 
 
-def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, Draft]]) -> None:
-    """Mask `logits` [R, V] in place, given triples of (first row, grammar, draft tokens).
+def grammar_changes(vocab_size: int, grammars: Sequence[tuple[int, TokenGrammar, Draft]]) -> list[Change]:
+    """Fill the masks of triples of (first row, grammar, draft tokens), and return what applies them.
 
     A grammar with k draft tokens masks k + 1 consecutive rows.
     """
     if not grammars:
-        return
-    assert sys.byteorder == "little", "mask words are read as little-endian bytes"
-    vocab_size = logits.shape[1]
+        return []
     counts = [len(drafts) + 1 for _, _, drafts in grammars]
     masks = np.zeros((sum(counts), -(-vocab_size // 32)), dtype=np.int32)
     ends = np.cumsum(counts)
@@ -46,15 +47,17 @@ def apply_grammars(logits: Tensor, grammars: Sequence[tuple[int, TokenGrammar, D
             grammar.fill_mask(masks[end - 1])
         rows += range(row, row + count)
     fill_masks(undrafted, masks, executor())
-    if logits.is_cuda:
-        bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")[:, :vocab_size]
-        is_banned = torch.from_numpy(bits == 0).to(logits.device)
-        index = torch.tensor(rows, device=logits.device)
-        logits[index] = logits[index].masked_fill_(is_banned, float("-inf"))
+    return [Change(_forbid, [np.array(rows, dtype=np.int64), masks])]
+
+
+def _forbid(logits: Tensor, rows: Tensor, masks: Tensor) -> None:
+    if uses_triton(logits):
+        forbid(logits, rows, masks)
         return
+    assert sys.byteorder == "little", "mask words are read as little-endian bytes"
     num_rows = max(1, _BLOCK_WORDS // masks.shape[1])
-    for i in range(0, len(rows), num_rows):
-        _add(logits, rows[i : i + num_rows], masks[i : i + num_rows])
+    for own, part in zip(torch.split(rows, num_rows), torch.split(masks, num_rows), strict=True):
+        _add(logits, own.tolist(), part.numpy())
 
 
 def _add(logits: Tensor, rows: list[int], masks: NDArray[np.int32]) -> None:

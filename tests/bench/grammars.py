@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from llguidance import LLExecutor, LLMatcher
 
+from backend.kernels.sampling.changes import apply_changes
 from backend.sampling.sampler import Sampler, SamplingBatch
 from backend.structured.compiled_grammar import CompiledGrammar
 from backend.structured.grammar import Grammar
-from backend.structured.mask import apply_grammars
+from backend.structured.mask import grammar_changes
 from backend.structured.parallel import fill_masks
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
@@ -170,7 +171,8 @@ def measure_rows(library: Guidance, num_tokens: int) -> dict[str, float]:
             spent.setdefault(f"{name}_ms", []).append(1e3 * (time.perf_counter() - started_s))
         edited = logits.clone()
         started_s = time.perf_counter()
-        apply_grammars(edited, [(row, grammar, []) for row, grammar in enumerate(grammars)])
+        own = [(row, grammar, []) for row, grammar in enumerate(grammars)]
+        apply_changes(edited, grammar_changes(num_tokens, own))
         masked_s = time.perf_counter()
         sampler.sample(edited, _drawn(NUM_ROWS))
         spent.setdefault("fill_and_apply_ms", []).append(1e3 * (masked_s - started_s))

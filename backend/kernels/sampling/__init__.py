@@ -19,7 +19,7 @@ __all__ = ["forbid", "sample"]
 
 
 def sample(
-    logits: Tensor, words: Tensor, *, has_random: bool, has_top_k: bool, has_top_p: bool
+    logits: Tensor, words: Tensor, has_random: bool, has_top_k: bool, has_top_p: bool
 ) -> tuple[Tensor, Tensor]:
     """Token ids [R], and 1 for each row [R] that is sound: without NaN and not fully masked. Both int64.
 

@@ -112,7 +112,7 @@ def test_draws_and_their_log_probabilities() -> None:
             min_p=np.zeros(count, np.float32),
         )
         token_ids, _ = sampler.sample(x, batch)
-        return torch.tensor([_numbers(x, row, token) for row, token in enumerate(token_ids)])
+        return torch.tensor([_numbers(x, row, token) for row, token in enumerate(token_ids.tolist())])
 
     check(operation, VOCAB)
 

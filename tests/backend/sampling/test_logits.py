@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from backend.sampling.logits import RowEdits, TokenCounts, apply_edits, ban_tokens, ban_where_feasible
+from backend.kernels.sampling.changes import apply_changes
+from backend.sampling.logits import OriginalRows, RowEdits, TokenCounts, ban_changes, edit_changes
 from tests.backend.kernels.waits import Waits
 
 VOCAB = 30
@@ -26,7 +27,9 @@ def test_repetition_penalty_is_that_of_transformers(
         want[1:] = RepetitionPenaltyLogitsProcessor(penalty)(
             torch.tensor([prompt + output]), logits[1:].clone()
         )
-    apply_edits(logits, [(1, RowEdits.build(TokenCounts(prompt, output), (penalty, 0.0, 0.0), {}))])
+    apply_changes(
+        logits, edit_changes([(1, RowEdits.build(TokenCounts(prompt, output), (penalty, 0.0, 0.0), {}))])
+    )
     torch.testing.assert_close(logits, want)
 
 
@@ -42,13 +45,13 @@ def test_presence_and_frequency_count_the_output(
     counts = TokenCounts((), output[:5])
     for token in output[5:]:
         counts.add(token)
-    apply_edits(logits, [(0, RowEdits.build(counts, (1.0, presence, frequency), {}))])
+    apply_changes(logits, edit_changes([(0, RowEdits.build(counts, (1.0, presence, frequency), {}))]))
     torch.testing.assert_close(logits, want)
 
 
 def test_prompt_tokens_do_not_count_for_presence() -> None:
     logits = torch.ones(1, VOCAB)
-    apply_edits(logits, [(0, RowEdits.build(TokenCounts([3, 4], [4]), (2.0, 1.0, 0.0), {}))])
+    apply_changes(logits, edit_changes([(0, RowEdits.build(TokenCounts([3, 4], [4]), (2.0, 1.0, 0.0), {}))]))
     assert logits[0, 3] == 0.5 and logits[0, 4] == -0.5 and logits[0, 5] == 1.0
 
 
@@ -58,14 +61,14 @@ def test_bias_adds_in_its_row_only_and_after_penalties() -> None:
         (0, RowEdits.build(None, (1.0, 0.0, 0.0), {2: -100.0, 5: 3.0})),
         (2, RowEdits.build(TokenCounts([2], []), (2.0, 0.0, 0.0), {2: 1.0})),
     ]
-    apply_edits(logits, edits)
+    apply_changes(logits, edit_changes(edits))
     assert logits[0, 2] == -99 and logits[0, 5] == 4 and logits[2, 2] == 1.5
     assert (logits[1] == 1).all() and logits[0].sum() == VOCAB - 100 + 3
 
 
 def test_banned_tokens_cannot_win() -> None:
     logits = torch.ones(2, VOCAB)
-    ban_tokens(logits, [(1, np.array([3, 9]))])
+    apply_changes(logits, ban_changes([(1, np.array([3, 9]))]))
     assert torch.isinf(logits[1, [3, 9]]).all() and torch.isfinite(logits).sum() == 2 * VOCAB - 2
 
 
@@ -76,6 +79,16 @@ def test_a_ban_of_every_allowed_token_is_dropped() -> None:
     want = logits.clone()
     want[0, 3] = float("-inf")  # rows 1 and 2 would keep nothing, row 3 is not in the list
     with Waits() as waits:
-        ban_where_feasible(logits, [(0, np.array([3, 4])), (2, np.array([3, 9])), (1, np.array([3, 4]))])
+        banned = [(0, np.array([3, 4])), (2, np.array([3, 9])), (1, np.array([3, 4]))]
+        apply_changes(logits, ban_changes(banned, is_feasible_only=True))
     assert torch.equal(logits, want)
     assert not waits.reads
+
+
+def test_original_rows_are_those_before_later_changes() -> None:
+    logits = torch.randn(3, VOCAB)
+    before, original = logits.clone(), OriginalRows([2, 0])
+    apply_changes(logits, original.changes() + ban_changes([(2, np.arange(VOCAB))]))
+    assert torch.equal(original.logits, before[[2, 0]]) and original.rows.tolist() == [2, 0]
+    assert logits[2].isinf().all() and torch.equal(logits[:2], before[:2])
+    assert OriginalRows([]).changes() == []

@@ -28,6 +28,12 @@ def batch_of(rows: int, **values: object) -> SamplingBatch:
     )
 
 
+def sampled(sampler: Sampler, logits: torch.Tensor, batch: SamplingBatch) -> tuple[list[int], list[bool]]:
+    """Token ids and soundness as lists."""
+    token_ids, is_sound = sampler.sample(logits, batch)
+    return token_ids.tolist(), is_sound.tolist()
+
+
 def allowed_by_transformers(
     logits: torch.Tensor, temperature: float, k: int, p: float, m: float
 ) -> torch.Tensor:
@@ -46,7 +52,7 @@ def frequencies(logits: torch.Tensor, draws: int, **params: object) -> torch.Ten
     sampler = Sampler(logits.shape[0], CPU)
     counts = torch.zeros(logits.shape[0])
     batch = batch_of(draws, positions=list(range(draws)), **params)
-    tokens, sound = sampler.sample(logits.expand(draws, -1).contiguous(), batch)
+    tokens, sound = sampled(sampler, logits.expand(draws, -1).contiguous(), batch)
     assert all(sound)
     counts += torch.bincount(torch.tensor(tokens), minlength=len(counts))
     return counts / draws
@@ -102,7 +108,7 @@ def test_filters_that_reach_beyond_the_candidates(params: dict[str, float]) -> N
     kept = allowed[0] > float("-inf")
     assert CANDIDATES < int(kept.sum()) < vocab_size
     batch = batch_of(draws, positions=list(range(draws)), **params)
-    tokens, _ = Sampler(vocab_size, CPU).sample(logits.expand(draws, -1).contiguous(), batch)
+    tokens, _ = sampled(Sampler(vocab_size, CPU), logits.expand(draws, -1).contiguous(), batch)
     assert kept[tokens].all()
     beyond = logits.argsort(descending=True)[CANDIDATES:]
     assert set(tokens) & set(beyond.tolist()), "tokens beyond the candidates are drawn too"
@@ -111,16 +117,16 @@ def test_filters_that_reach_beyond_the_candidates(params: dict[str, float]) -> N
 @pytest.mark.parametrize("temperature", [1e-6, 1e-20, 1e-42])
 def test_the_smallest_temperatures_are_greedy(temperature: float) -> None:
     logits = torch.randn(5, 1000, generator=torch.Generator().manual_seed(4)) * 30
-    tokens, sound = Sampler(1000, CPU).sample(logits, batch_of(5, temperature=temperature))
+    tokens, sound = sampled(Sampler(1000, CPU), logits, batch_of(5, temperature=temperature))
     assert all(sound) and tokens == logits.argmax(-1).tolist()
 
 
 def test_two_seeds_and_two_positions_are_independent() -> None:
     draws = 20_000
     sampler, logits = Sampler(8, CPU), torch.zeros(draws, 8)
-    first, _ = sampler.sample(logits, batch_of(draws, positions=list(range(draws)), seeds=1))
-    second, _ = sampler.sample(logits, batch_of(draws, positions=list(range(draws)), seeds=2))
-    next_ones, _ = sampler.sample(logits, batch_of(draws, positions=list(range(1, draws + 1)), seeds=2))
+    first, _ = sampled(sampler, logits, batch_of(draws, positions=list(range(draws)), seeds=1))
+    second, _ = sampled(sampler, logits, batch_of(draws, positions=list(range(draws)), seeds=2))
+    next_ones, _ = sampled(sampler, logits, batch_of(draws, positions=list(range(1, draws + 1)), seeds=2))
     for a, b in ((first, second), (second[:-1], second[1:])):
         table = np.zeros((8, 8))
         np.add.at(table, (a, b), 1)
@@ -145,11 +151,11 @@ def test_a_row_draws_the_same_in_any_batch(seed: int, vocab_size: int) -> None:
         min_p=rng.choice([0.0, 0.05], rows).astype(np.float32),
     )
     sampler = Sampler(vocab_size, CPU)
-    together, _ = sampler.sample(logits, batch)
+    together, _ = sampled(sampler, logits, batch)
     order = rng.permutation(rows)
     for part in (order, *([int(row)] for row in range(rows))):
         some = SamplingBatch(*(getattr(batch, name)[part] for name in batch.__dataclass_fields__))
-        alone, _ = sampler.sample(logits[torch.as_tensor(part)], some)
+        alone, _ = sampled(sampler, logits[torch.as_tensor(part)], some)
         assert alone == [together[row] for row in part]
 
 
@@ -169,13 +175,13 @@ def test_only_tokens_that_transformers_allows(
     allowed = allowed_by_transformers(logits, 0.8, min(k, vocab_size), p, m)[0] > float("-inf")
     draws = 200
     batch = batch_of(draws, temperature=0.8, top_k=k, top_p=p, min_p=m, positions=list(range(draws)))
-    tokens, _ = Sampler(vocab_size, CPU).sample(logits.expand(draws, -1).contiguous(), batch)
+    tokens, _ = sampled(Sampler(vocab_size, CPU), logits.expand(draws, -1).contiguous(), batch)
     assert allowed[tokens].all()
 
 
 def test_greedy_rows_in_a_batch_with_random_ones() -> None:
     logits = torch.randn(6, 50)
-    tokens, _ = Sampler(50, CPU).sample(logits, batch_of(6, temperature=[0, 1, 0, 1, 0, 0]))
+    tokens, _ = sampled(Sampler(50, CPU), logits, batch_of(6, temperature=[0, 1, 0, 1, 0, 0]))
     best = logits.argmax(-1).tolist()
     assert [tokens[row] for row in (0, 2, 4, 5)] == [best[row] for row in (0, 2, 4, 5)]
 
@@ -186,14 +192,14 @@ def test_unsound_rows_are_reported(temperature: float, top_k: int) -> None:
     logits = torch.randn(3, 20)
     logits[1, 4] = float("nan")
     logits[2] = float("-inf")
-    _, sound = Sampler(20, CPU).sample(logits, batch_of(3, temperature=temperature, top_k=top_k))
+    _, sound = sampled(Sampler(20, CPU), logits, batch_of(3, temperature=temperature, top_k=top_k))
     assert sound == [True, False, False]
 
 
 def test_logits_are_not_modified() -> None:
     logits = torch.randn(4, 500)
     before = logits.clone()
-    Sampler(500, CPU).sample(logits, batch_of(4, temperature=[0, 1, 1, 1], top_k=[0, 0, 5, 300], top_p=0.9))
+    sampled(Sampler(500, CPU), logits, batch_of(4, temperature=[0, 1, 1, 1], top_k=[0, 0, 5, 300], top_p=0.9))
     assert torch.equal(logits, before)
 
 

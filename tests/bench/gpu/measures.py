@@ -127,7 +127,8 @@ def draws(device: str, card: Card) -> Iterator[Row]:
             min_p=np.full(rows, min_p, np.float32),
         )
         found = [
-            Sampler(vocab, torch.device(own)).sample(logits.to(own), batch)[0] for own in ("cpu", device)
+            Sampler(vocab, torch.device(own)).sample(logits.to(own), batch)[0].tolist()
+            for own in ("cpu", device)
         ]
         equal = sum(map(int.__eq__, *found))
         yield {"draws": name, "rows": rows, "equal": equal, "check": check(equal == rows)}

@@ -54,8 +54,8 @@ def value(size: int, changes: dict[str, float], dtype: torch.dtype, device: str)
     batch = replace(
         batch, **{key: np.full_like(getattr(batch, key), value) for key, value in changes.items()}
     )
-    token_ids, is_sound = Sampler(size, torch.device("cpu")).sample(logits, batch)
-    expected = torch.tensor([token_ids, is_sound], dtype=torch.int64)
+    token_ids, is_sound = Sampler(size, torch.device("cpu")).sample_on_cpu(logits, batch)
+    expected = torch.stack((token_ids, is_sound.long()))
     found = drawn(logits.to(device), batch).cpu()
     found[0] = torch.where(expected[1] > 0, found[0], expected[0])
     return (found == expected).to(dtype), torch.ones(found.shape, dtype=torch.float64)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+from tests.backend.kernels.sampling.whole import play
 from tests.backend.kernels.test_launch import run
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 
 def test_the_interpreter_draws_the_tokens_of_the_cpu() -> None:
@@ -12,3 +18,20 @@ def test_the_interpreter_draws_the_tokens_of_the_cpu() -> None:
     found = json.loads(run("sampling.agreement", "30", TRITON_INTERPRET="1"))
     assert found["rows"] == 30 and found["sound"] >= 25
     assert found["near"] == found["differ"] <= 1
+
+
+def test_an_engine_samples_as_on_a_cpu_and_reads_once_a_step(tmp_path: Path) -> None:
+    """Filters, log-probabilities, penalties, biases, bans, drafts and a grammar, in one batch."""
+    write_checkpoint(next(each for each in VARIANTS if each.name == "llama-biases"), tmp_path)
+    guess = play(str(tmp_path), [])["tokens"]["drafted"]
+    guess[2] += 1
+    expected = play(str(tmp_path), guess)
+    assert max(expected["draws"]) > min(expected["draws"]), "drafts are verified"
+    command = [sys.executable, "-m", "tests.backend.kernels.sampling.whole", str(tmp_path), json.dumps(guess)]
+    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    # One download, and one block of the host's memory that is filled to be uploaded.
+    assert all(reads == {"tolist": 1, "numpy": 1} for reads in found.pop("reads"))
+    assert found == {key: value for key, value in expected.items() if key != "reads"}
