@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
+from backend.kernels.upload import upload
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel
@@ -68,11 +70,13 @@ class ModelRunner:
         context = self._model.open(step.step_input, self._storage)
         hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
-        unsound = _non_finite(plan, step, hidden)
-        result = StepResult([], [])
+        checked, checks = _finite_chunks(plan, step, hidden)
         if step.sampled:
-            result = self._sample(step, [*layers, hidden], self._logits(step, hidden))
-            unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
+            result, is_finite = self._sample(step, [*layers, hidden], self._logits(step, hidden), checks)
+        else:
+            result, is_finite = StepResult([], []), download(checks)
+        unsound = {sequence for sequence, ok in zip(checked, is_finite, strict=True) if not ok[0]}
+        unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         if self.observers:
             self._show(plan, step, layers, hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
@@ -95,19 +99,23 @@ class ModelRunner:
             return self._model.logits(hidden)
         return self._model.logits(hidden, rows.select(step.token_index, step.drawn_after))
 
-    def _sample(self, step: PreparedStep, streams: list[Tensor], logits: Tensor) -> StepResult:
+    def _sample(
+        self, step: PreparedStep, streams: list[Tensor], logits: Tensor, checks: list[Tensor]
+    ) -> tuple[StepResult, list[list[bool]]]:
         """Draw from `logits` [N, V], which it changes, and verify drafts with the draws.
 
-        `streams`: the residual streams whose rows must follow the accepted path of a draft tree.
+        `streams`: the residual streams whose rows must follow the accepted path of a draft tree. `checks` are
+        downloaded with the draws.
         """
         table, rows = self._table, step.rows
         wanted = dict(table.logprobs(rows))
         original = OriginalRows(list(wanted))
         mask_s = self._edit(step, logits, original.changes())
-        parts = [*self._sampler.sample(logits, step.sampling, step.sampling_words)]
+        parts = [*self._sampler.sample(logits, step.sampling, step.sampling_words), *checks]
         if wanted:
             parts += scores(original.logits, parts[0][original.rows], max(wanted.values()))
-        token_ids, soundness, *scored = download(parts)  # the step's one wait
+        token_ids, soundness, *others = download(parts)  # the step's one wait
+        is_finite, scored = others[: len(checks)], others[len(checks) :]
         is_sound = list(map(bool, soundness))
         records: dict[int, TokenLogprobs] = {}
         if wanted:
@@ -122,7 +130,7 @@ class ModelRunner:
         if self._prompt_scores:
             self._attach_prompt_scores(step, result)
         table.count(rows, token_ids, kept)  # last: StepRecovery runs a step again that failed before
-        return result
+        return result, is_finite
 
     def _edit(self, step: PreparedStep, logits: Tensor, first: list[Change]) -> float:
         """Apply `first`, then penalties, biases, grammar masks and bans; the seconds that grammars took."""
@@ -184,10 +192,11 @@ class ModelRunner:
         if not sources:
             return
         slots = step.step_input.slots
-        self._storage.move(slots[sources], slots[targets])
+        old, new = upload([np.array(sources), np.array(targets)], slots.device)
+        self._storage.move(slots[old], slots[new])
         if self.observers:
             for stream in streams:
-                stream[targets] = stream[sources]
+                stream[new] = stream[old]
 
     def _zero(self, sequence: Sequence, start: int, end: int) -> None:
         """Zero KV memory that holds NaN: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
@@ -232,20 +241,19 @@ class ModelRunner:
                 result.prompt_logprobs[i] = scores
 
 
-def _non_finite(plan: Plan, step: PreparedStep, hidden: Tensor) -> set[Sequence]:
-    """Sequences whose prompt chunk has a token with non-finite `hidden` [T, D].
+def _finite_chunks(plan: Plan, step: PreparedStep, hidden: Tensor) -> tuple[list[Sequence], list[Tensor]]:
+    """Sequences with a prompt chunk, and whether all `hidden` [T, D] of each are finite: [1] each.
 
     The logits do not show that for chunks that do not sample, nor for early tokens outside a sliding window.
     Every draft token is checked by its own logits.
     """
-    found: list[tuple[Sequence, Tensor]] = []
+    sequences: list[Sequence] = []
+    is_finite: list[Tensor] = []
     for chunk, offset in zip(plan.chunks, step.offsets, strict=True):
         if (chunk.num_tokens > 1 and not chunk.draft) or not chunk.samples:
-            found.append((chunk.sequence, hidden[offset : offset + chunk.num_tokens].isfinite().all()))
-    if not found:
-        return set()
-    is_finite = torch.stack([finite for _, finite in found]).tolist()
-    return {sequence for (sequence, _), ok in zip(found, is_finite, strict=True) if not ok}
+            sequences.append(chunk.sequence)
+            is_finite.append(hidden[offset : offset + chunk.num_tokens].isfinite().all()[None])
+    return sequences, is_finite
 
 
 def _count_drafts(
