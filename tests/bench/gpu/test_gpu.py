@@ -115,6 +115,7 @@ def test_every_card_has_launches(card: Any) -> None:  # noqa: ANN401
     assert {"rms_norm", "paged_attention", "swiglu", "products"} <= {kernel.op for kernel in layer}
 
 
+@pytest.mark.timeout(400)  # loops in Numba are compiled after each change of a kernel
 def test_everything_is_exercised_on_a_cpu(tmp_path: Path) -> None:
     shown = bench("--dir", str(tmp_path), "gpu", "--device", "cpu", "--only", "draws,step")
     records = [json.loads(line) for line in (tmp_path / "results" / "cpu.json").read_text().splitlines()]
