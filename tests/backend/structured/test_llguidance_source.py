@@ -81,6 +81,25 @@ def test_reasoning_is_free_text_before_the_constrained_answer(thought: str, has_
     assert found.is_accepting and allowed(found) == {*ids("0123456789"), END}
 
 
+HARMONY_CLOSING = "<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        ("[THINK]", "[/THINK]"),
+        ("<|channel>thought", "<channel|>"),
+        ("<|channel|>analysis<|message|>", HARMONY_CLOSING),
+    ],
+)
+def test_reasoning_is_between_the_models_own_tags(opening: str, closing: str) -> None:
+    found = grammar("[0-9]+", letters(), thought="whole", thought_tags=(opening, closing))
+    for token in ids(f"{opening}so </think> 1{closing}42"):
+        assert token in allowed(found)
+        found.advance(token)
+    assert found.is_accepting and not found.error
+
+
 @pytest.mark.parametrize("has_tags", [True, False])
 def test_reasoning_is_closed_after_its_budget(has_tags: bool) -> None:
     found = grammar("[0-9]+", letters(has_tags=has_tags), thought="inside", max_thought_tokens=4)
