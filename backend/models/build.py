@@ -169,7 +169,7 @@ class DecoderBuilder:
     def _stacked_experts(self, moe: MoEConfig) -> StackedExperts | None:
         """Memory of a layer's experts on a GPU."""
         precision = self.precision
-        if not uses_triton(torch.empty(0, device=precision.device)):
+        if precision.device.type == "cpu" and not uses_triton(torch.empty(0)):
             return None
         sizes = moe.num_experts, moe.intermediate_size, self.config.hidden_size
         return StackedExperts(*sizes, precision.compute, precision.device)
