@@ -17,6 +17,16 @@ from tests.backend.models.driver import Driver, Track, random_tokens
 
 MAX_DIFFERENCE = 1e-4
 
+_FIRST = {variant.model_type: variant for variant in reversed(VARIANTS)}.values()
+_EVERY_RULE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
+whole = pytest.mark.parametrize(
+    "pair",
+    [variant for variant in VARIANTS if variant in _FIRST or variant.model_type in _EVERY_RULE],
+    ids=lambda variant: variant.name,
+    indirect=True,
+)
+"""For tests of what does not depend on a configuration: one of each architecture, but all of the oldest."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -61,6 +71,7 @@ def assert_close(ours: Tensor, theirs: Tensor) -> None:
     assert (ours - theirs).abs().max().item() <= MAX_DIFFERENCE
 
 
+@whole
 def test_whole_prompt(pair: Pair) -> None:
     tokens = random_tokens(75, seed=1)
     (logits,) = Driver(pair.ours).step([(Track(tokens), 75)])
@@ -74,6 +85,7 @@ def test_prompt_in_uneven_chunks(pair: Pair) -> None:
     assert_close(torch.cat(parts), pair.expected(tokens))
 
 
+@whole
 def test_mixed_batch_of_decodes_and_chunks(pair: Pair) -> None:
     """Decodes of very different lengths, in several groups, beside prefill chunks of two sequences."""
     lengths = (3, 40, 150, 41, 17)
@@ -107,6 +119,7 @@ def test_greedy_alone_and_batched(pair: Pair) -> None:
     assert alone == [batched[1]]
 
 
+@whole
 def test_greedy_equals_generate(pair: Pair) -> None:
     prompt = random_tokens(12, seed=6)
     ids = torch.tensor([prompt])
@@ -114,6 +127,7 @@ def test_greedy_equals_generate(pair: Pair) -> None:
     assert Driver(pair.ours).greedy([Track(list(prompt))], 16) == [out[0, len(prompt) :].tolist()]
 
 
+@whole
 def test_reused_prefix_pages(pair: Pair) -> None:
     """A second sequence starts from the first one's full pages, as after a prefix hit."""
     prefix, tail = random_tokens(48, seed=3), random_tokens(9, seed=4)

@@ -13,6 +13,8 @@ from transformers import AutoConfig
 from backend.config import ModelConfig
 from backend.models.checkpoint_config import read_model_config
 from backend.models.families import FAMILIES, Family
+from tests.backend.models.__main__ import PAGE, page
+from tests.backend.models.checkpoints import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[4]
 FAMILY_MODULES = ROOT / "backend" / "models" / "families"
@@ -132,3 +134,11 @@ def test_each_family_has_a_module_and_a_test() -> None:
         "families"
     }
     assert modules == tests and len(modules) == len(FAMILIES)
+
+
+def test_the_page_of_models_is_current() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.backend.models"
+
+
+def test_each_family_is_compared() -> None:
+    assert {family.model_type for family in FAMILIES.values()} == {variant.model_type for variant in VARIANTS}

@@ -1,0 +1,44 @@
+"""Writes backend/MODELS.md: python -m tests.backend.models."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from backend.models.families import FAMILIES, Family
+from tests.backend.models.checkpoints import VARIANTS
+
+PAGE = Path(__file__).parents[3] / "backend" / "MODELS.md"
+FAMILY_MODULES = "backend.models.families."
+HEAD = """# Models
+
+Checkpoints in Hugging Face's format (config.json, *.safetensors) of these architectures are served.
+`python -m tests.backend.models` writes this page.
+
+Each architecture is compared with transformers on random weights in float32: logits of a whole prompt and of
+uneven chunks, of a mixed batch and after reused pages, and 64 greedy tokens. The configurations, which are
+counted here, are in `tests/backend/models/checkpoints.py`. What the engine lacks of a config.json is
+refused by name.
+
+| architecture | what it is | configurations |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(_row(family) for family in FAMILIES.values())
+
+
+def _row(family: Family) -> str:
+    modules = Path(__file__).parents[3] / "backend" / "models" / "families"
+    names = sorted(path.stem for path in modules.glob("*.py") if path.stem not in ("__init__", "family"))
+    found = (importlib.import_module(FAMILY_MODULES + name) for name in names)
+    module = next(module for module in found if family is module.FAMILY)
+    about = (module.__doc__ or "").splitlines()[0]
+    count = sum(variant.model_type == family.model_type for variant in VARIANTS)
+    return f"| `{family.architecture}` | {about} | {count} |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
