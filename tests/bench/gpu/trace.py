@@ -24,6 +24,7 @@ from triton.runtime.jit import JITFunction
 
 from backend.config import EngineConfig
 from backend.engine.runner import ModelRunner
+from backend.kernels import device as kernel_device
 from backend.kernels.lora import SlotWeights
 from backend.types import PAGE_TOKENS, Plan, Request, SamplingParams, ScheduledChunk, Sequence
 from tests.backend.kernels.ahead import absent_device
@@ -63,7 +64,19 @@ class Trace:
 
 
 class _OnGpu(TorchFunctionMode):
-    """Tensors on "meta" say that they are on a GPU, so that every branch on the device takes its path."""
+    """Tensors on "meta" say that they are on a GPU, so that every branch on the device takes its path.
+
+    So does what only knows the name of the device.
+    """
+
+    def __enter__(self) -> _OnGpu:
+        self._was_interpreted, kernel_device._IS_INTERPRETED = kernel_device._IS_INTERPRETED, True
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        kernel_device._IS_INTERPRETED = self._was_interpreted
+        super().__exit__(*error)
 
     def __torch_function__(
         self,
