@@ -39,18 +39,44 @@ class OnednnWeight:
         return self._linear(x, self.weight, self.bias, "none", [], "")
 
 
-class HalfWeight:
-    """Fp16 storage, fp32 activations, products and sums: half the bytes of fp32 at nearly its precision."""
+_BLOCK_ROWS = 120
+"""FBGEMM computes so many rows together, and divides the rest by a table."""
 
-    __slots__ = ("_linear", "_packed")
+
+class HalfWeight:
+    """Fp16 storage, fp32 activations, products and sums: half the bytes of fp32 at nearly its precision.
+
+    Where FBGEMM adds products in another order for some numbers of rows, others are put beside them.
+    """
+
+    __slots__ = ("_linear", "_packed", "_padding")
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float().contiguous(), bias)
         self._linear = _direct(torch.ops.quantized.linear_dynamic_fp16.default)
+        self._padding = _padding()
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
+        if self._padding and (more := self._padding.get((len(x) - 1) % _BLOCK_ROWS + 1)):
+            padded = torch.cat((x, x[:1].expand(more, -1)))
+            return self._linear(padded, self._packed)[: len(x)]
         return self._linear(x, self._packed)
+
+
+@functools.cache
+def _padding() -> dict[int, int]:
+    """For numbers of rows whose bits are not those of a block, how many more rows they need: by trying."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(rows, 96, generator=generator) for rows in (8, _BLOCK_ROWS))
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+    multiply = torch.ops.quantized.linear_dynamic_fp16
+    whole = multiply(x, packed)
+    found: dict[int, int] = {}
+    for count in reversed(range(1, _BLOCK_ROWS)):
+        if not torch.equal(multiply(x[:count], packed), whole[:count]):
+            found[count] = 1 + found.get(count + 1, 0)
+    return found
 
 
 def _direct(operator: Callable[..., Any]) -> Callable[..., Tensor]:
