@@ -16,6 +16,8 @@ from tests.backend.kernels.whole import tokens
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.models.test_hyper_moe import write_hyper_checkpoint
 
+pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
+
 NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe", "hyper-moe")
 
 

@@ -17,6 +17,8 @@ import torch
 from backend.kernels import launch
 from tests.backend.kernels.cases import ops
 
+pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
+
 KERNELS = Path(launch.__file__).parent
 
 

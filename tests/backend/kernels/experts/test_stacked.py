@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
+
 
 def test_a_layer_has_no_wait_and_the_results_of_the_reference() -> None:
     """In a process of its own, where Triton interprets its kernels."""

@@ -20,6 +20,8 @@ from backend.kernels.lora.looped import LoopWeights
 from tests.backend.kernels.lora.whole import tokens
 from tests.backend.kernels.waits import Waits
 
+pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
+
 FEATURES = 24
 NARROW, SINGLE = (10, 6, 7), (11,)
 PATTERNS = {

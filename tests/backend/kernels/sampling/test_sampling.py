@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.backend.kernels.sampling.whole import play
 from tests.backend.kernels.test_launch import run
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+
+pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
 
 
 def test_the_interpreter_draws_the_tokens_of_the_cpu() -> None:
