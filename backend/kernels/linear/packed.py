@@ -40,7 +40,7 @@ class OnednnWeight:
 
 
 _BLOCK_ROWS = 120
-"""FBGEMM computes so many rows together, and divides the rest by a table."""
+"""The rows of a block of FBGEMM's GEMM; the remainder is split among microkernels of fewer rows."""
 
 
 class HalfWeight:
