@@ -93,7 +93,7 @@ class RopeConfig:
     high_freq_factor: float = 4.0  # llama3
     beta_fast: float = 32.0  # yarn
     beta_slow: float = 1.0  # yarn
-    attention_factor: float = 1.0  # yarn, longrope: multiplies cos and sin
+    attention_factor: float = 1.0  # yarn: multiplies cos and sin
     rotated: float = 1.0  # the share of each head's dimensions that is rotated, from the first on
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 

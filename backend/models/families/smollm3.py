@@ -43,6 +43,8 @@ def read_rotated(reader: ConfigReader, count: int) -> list[bool]:
         return [(layer + 1) % interval != 0 for layer in range(count)]
     if not isinstance(found, list) or len(found) != count or not set(found) <= {0, 1}:
         raise reader.error("no_rope_layers", found, f"a list of {count} numbers, each 0 or 1")
+    if 1 not in found:
+        raise reader.unsupported("no_rope_layers", found, "lists with a 1 for some layer")
     return [flag == 1 for flag in found]
 
 
