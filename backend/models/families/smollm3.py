@@ -23,6 +23,8 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """`no_rope_layers` has a 0 for each layer without rotation; `layer_types` says which have a window."""
     count = num_layers(reader)
     has_rope = read_rotated(reader, count)
+    if not any(has_rope):
+        raise reader.unsupported("no_rope_layers", has_rope, "models with rotation in some layer")
     attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
     dense = read_dense(reader, has_bias=reader.flag("mlp_bias"))
     is_sliding = [reader.flag("use_sliding_window") and not rope for rope in has_rope]
@@ -43,8 +45,6 @@ def read_rotated(reader: ConfigReader, count: int) -> list[bool]:
         return [(layer + 1) % interval != 0 for layer in range(count)]
     if not isinstance(found, list) or len(found) != count or not set(found) <= {0, 1}:
         raise reader.error("no_rope_layers", found, f"a list of {count} numbers, each 0 or 1")
-    if 1 not in found:
-        raise reader.unsupported("no_rope_layers", found, "lists with a 1 for some layer")
     return [flag == 1 for flag in found]
 
 
