@@ -48,6 +48,14 @@ class CallSink(Protocol):
         ...
 
 
+def overlap(text: str, mark: str) -> int:
+    """Length of the longest suffix of `text` that is a proper prefix of `mark`."""
+    at = text.find(mark[0], max(len(text) - len(mark) + 1, 0))
+    while at >= 0 and not mark.startswith(text[at:]):
+        at = text.find(mark[0], at + 1)
+    return len(text) - at if at >= 0 else 0
+
+
 def nonspace() -> Matcher[str]:
     """Skip white space; the character after it."""
     while (char := (yield)) in WHITESPACE:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.answer import ToolCallDelta
-from gateway.tool_calls.call_syntax import CallSink, Matcher
+from gateway.tool_calls.call_syntax import CallSink, Matcher, overlap
 from gateway.tool_calls.json_scanner import NotACall
 
 HOLD_CHARS = 256
@@ -126,8 +126,9 @@ class ToolCallParser:
     @property
     def is_inside_call(self) -> bool:
         """True when the text read last belongs to a call: after a mark or a function's name."""
-        is_marked = "".join(self._raw[:MAX_MARK_CHARS]).startswith(self._all_marks)
-        return self._matcher is not None and (self._is_named or is_marked)
+        if self._matcher is None:
+            return False
+        return self._is_named or "".join(self._raw[:MAX_MARK_CHARS]).startswith(self._all_marks)
 
     def push(self, text: str) -> Parsed:
         """Parse the next piece of text."""
@@ -212,7 +213,7 @@ class ToolCallParser:
             is_bare = mark in self._syntax.bare_marks
             self._start_calls("" if is_bare else mark)
             return text[at if is_bare else at + len(mark) :]
-        num_held = max((_overlap(text, mark) for mark in self._all_marks), default=0)
+        num_held = max((overlap(text, mark) for mark in self._all_marks), default=0)
         self._held = text[len(text) - num_held :]
         self._emit_text(text[: len(text) - num_held])
         return ""
@@ -248,17 +249,19 @@ class ToolCallParser:
             self._emit_pending()
         self._pending.clear()
         self._is_named = self._is_emitted = False
-        num_kept = max((_overlap(raw, mark) for mark in self._all_marks), default=0) or 1
+        num_kept = max((overlap(raw, mark) for mark in self._all_marks), default=0) or 1
         self._emit_text(raw[:-num_kept])
         return raw[-num_kept:]
 
     def _emit_text(self, text: str) -> None:
         """Emit text; hold trailing white space, and drop leading white space after calls."""
-        text = self._held_space + text
         emitted = text.rstrip()
-        self._held_space = text[len(emitted) :]
+        space = text[len(emitted) :]
         if not emitted:
+            self._held_space += space
             return
+        emitted = self._held_space + emitted
+        self._held_space = space
         if self.num_calls and not self._has_text:
             emitted = emitted.lstrip()
         self._has_text = True
@@ -282,8 +285,3 @@ class ToolCallParser:
             calls[-1].arguments += arguments
         elif arguments:
             calls.append(ToolCallDelta(self.num_calls - 1, arguments))
-
-
-def _overlap(text: str, mark: str) -> int:
-    """Length of the longest suffix of `text` that is a proper prefix of `mark`."""
-    return next((n for n in range(len(mark) - 1, 0, -1) if text.endswith(mark[:n])), 0)

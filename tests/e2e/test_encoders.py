@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ def server(start_module_server: StartServer, root: Path) -> Server:
 
 
 @pytest.fixture
-def client(server: Server) -> OpenAI:
-    return OpenAI(base_url=server.base_url, api_key="none", max_retries=0)
+def client(server: Server) -> Iterator[OpenAI]:
+    with OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 def vectors(client: OpenAI, model: str, texts: list[str]) -> Vectors:

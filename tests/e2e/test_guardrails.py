@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import anthropic
@@ -51,8 +52,9 @@ def guarded(
 
 
 @pytest.fixture(scope="module")
-def client(guarded: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=guarded.base_url, api_key="none", max_retries=0)
+def client(guarded: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=guarded.base_url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 TO = {
@@ -87,13 +89,15 @@ def test_values_are_masked_for_the_model_and_restored_on_a_stream(client: openai
 
 
 def test_anthropics_api_restores_too(guarded: Server) -> None:
-    asked = anthropic.Anthropic(base_url=guarded.root_url, api_key="none", max_retries=0)
-    with asked.messages.stream(
-        model="masked",
-        max_tokens=60,
-        messages=[{"role": "user", "content": "Write to bob@example.com"}],
-        extra_body={"output_config": {"format": {"type": "json_schema", "schema": TO}}},
-    ) as stream:
+    with (
+        anthropic.Anthropic(base_url=guarded.root_url, api_key="none", max_retries=0) as client,
+        client.messages.stream(
+            model="masked",
+            max_tokens=60,
+            messages=[{"role": "user", "content": "Write to bob@example.com"}],
+            extra_body={"output_config": {"format": {"type": "json_schema", "schema": TO}}},
+        ) as stream,
+    ):
         assert json.loads(stream.get_final_text()) == {"to": "bob@example.com"}
 
 

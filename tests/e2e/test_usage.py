@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,8 +58,11 @@ def priced(
 
 
 @pytest.fixture
-def sdk(priced: Server) -> Sdk:
-    return lambda name: openai.OpenAI(base_url=priced.base_url, api_key=KEYS[name], max_retries=0)
+def sdk(priced: Server) -> Iterator[Sdk]:
+    with contextlib.ExitStack() as clients:
+        yield lambda name: clients.enter_context(
+            openai.OpenAI(base_url=priced.base_url, api_key=KEYS[name], max_retries=0)
+        )
 
 
 def stream(client: openai.OpenAI, text: str, model: str = "remote") -> openai.Stream[ChatCompletionChunk]:

@@ -81,8 +81,9 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0)
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 def run(hiding: dict[str, str], *arguments: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from backend.tokenizer.thinking import THINK, Tags
+from gateway.tool_calls.call_syntax import overlap
 
 Phase = Literal["start", "reasoning", "gap", "text", "answer"]
 """"text": of the answer, after which more reasoning may come; "answer": all that follows is the answer."""
@@ -133,8 +134,3 @@ class ReasoningSplitter:
         self._has_text = True
         self._num_newlines = len(text) - len(stripped)
         return shown
-
-
-def overlap(text: str, tag: str) -> int:
-    """Length of the longest suffix of `text` that is a proper prefix of `tag`."""
-    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
