@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from gateway.providers.engine.reasoning_splitter import Phase, overlap
+from gateway.providers.engine.reasoning_splitter import Phase
+from gateway.tool_calls.call_syntax import overlap
 
 MAX_HEADER_CHARS = 256
 CHANNEL, MESSAGE, START = "<|channel|>", "<|message|>", "<|start|>"
