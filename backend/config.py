@@ -17,6 +17,9 @@ RopeType = Literal["default", "linear", "llama3", "yarn"]
 Activation = Literal["silu", "gelu_tanh"]
 QKNorm = Literal["head", "all"]
 """RMSNorm of each query and key head with weights of its size, or of all query heads and all key heads."""
+RouterScores = Literal["softmax", "sigmoid"]
+GroupScore = Literal["top2", "max"]
+"""A group of experts by the sum of its two highest scores, or by its highest."""
 RoundingScheme = Literal["int8", "fp8", "int4"]
 WeightScheme = Literal["int8", "fp8", "int4", "mxfp4", "w8a16"]
 """int8: rows of x are rounded as well (W8A8). Else only weights: fp8 E4M3, mxfp4 E2M1, others integers."""
@@ -123,6 +126,18 @@ class DenseSpec:
     activation: Activation = "silu"  # of the gate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingConfig:
+    """How a router chooses experts, where it is not by the largest shares of a softmax alone."""
+
+    scores: RouterScores = "softmax"
+    has_bias: bool = False  # added to the scores of experts to choose them, not to their shares
+    num_groups: int = 1  # experts are in groups, and chosen from the best `kept_groups` of these
+    kept_groups: int = 1
+    group_score: GroupScore = "top2"
+    share_factor: float = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
     """A feed-forward block that is a mixture of experts."""
@@ -131,6 +146,9 @@ class MoEConfig:
     experts_per_token: int
     intermediate_size: int  # of one expert
     normalise_top_k: bool  # the chosen experts' router weights are scaled to sum to 1
+    routing: RoutingConfig | None = None  # None: the largest shares of a softmax
+    shared_size: int = 0  # of a dense block beside the experts that every token goes through
+    has_shared_gate: bool = False  # its output is multiplied by a sigmoid of the input
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,14 +13,17 @@ from backend.kernels.experts import FusedExperts, StackedExperts, choose_experts
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 
+Choose = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""The router's logits [T, E] → shares [T, k] float32 and experts [T, k] int64."""
+
 ExtraTerm = Callable[[Tensor, Tensor], Tensor]
 """x [T, D] and the chosen experts [T, k] → a term [T, D] that is added to the experts' output."""
 
 
 class MoE:
-    """y[t] = Σ_k p[t, k] · expert_k(x[t]) over the top-k experts of the router's softmax."""
+    """y[t] = Σ_k p[t, k] · expert_k(x[t]) over the top-k experts of the router."""
 
-    __slots__ = ("config", "down", "extra_term", "fused", "gate_up", "router")
+    __slots__ = ("choose", "down", "extra_term", "fused", "gate_up", "router")
 
     def __init__(
         self,
@@ -29,9 +33,14 @@ class MoE:
         down: list[Linear],
         fused: FusedExperts | StackedExperts | None = None,
         extra_term: ExtraTerm | None = None,
+        choose: Choose | None = None,
     ) -> None:
-        """`gate_up` and `down` per expert; `fused`: all at once, faster, for rows without adapters."""
-        self.config = config
+        """`gate_up` and `down` per expert; `fused`: all at once, faster, for rows without adapters.
+
+        `choose`: None for the largest shares of the router's softmax.
+        """
+        top_k, normalise = config.experts_per_token, config.normalise_top_k
+        self.choose = choose or partial(choose_experts, top_k=top_k, normalise=normalise)
         self.router = router
         self.gate_up = gate_up
         self.down = down
@@ -40,10 +49,7 @@ class MoE:
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
-        config = self.config
-        weights, chosen = choose_experts(
-            self.router(x), config.experts_per_token, normalise=config.normalise_top_k
-        )
+        weights, chosen = self.choose(self.router(x))
         if rows is not None and not self._has_adapters():
             rows = None
         output = self._run(x, chosen, weights, rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig
+from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig, RoutingConfig
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import FusedExperts, StackedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
@@ -17,11 +17,12 @@ from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
+from backend.layers.moe_variants import ScoredChoice, SharedMoE
 from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope
 from backend.models.decoder import Decoder, DecoderLayer, OutputNormLayer
 from backend.models.hyper_moe import open_hyper_moe
-from backend.models.names import ExpertNames, WeightNames
+from backend.models.names import SHARED, ExpertNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
 from backend.quant.checkpoint import read_quantized
@@ -73,11 +74,11 @@ class DecoderBuilder:
         """One decoder layer."""
         spec, names = self.config.layers[layer], self.names
         prefix = names.layer.format(layer=layer)
-        feed_forward: MLP | MoE
+        feed_forward: MLP | MoE | SharedMoE
         if isinstance(spec.feed_forward, DenseSpec):
-            feed_forward = self._mlp(prefix, spec.feed_forward)
+            feed_forward = self._mlp(prefix, spec.feed_forward, names)
         else:
-            feed_forward = self._moe(layer, prefix, spec.feed_forward)
+            feed_forward = self._experts(layer, prefix, spec.feed_forward)
         sublayers = (
             self._input_norm(prefix, names.attention_norm),
             self._attention(layer, prefix, spec.attention),
@@ -132,8 +133,7 @@ class DecoderBuilder:
         weight = torch.cat((query.expand(spec.num_heads, -1), key.expand(spec.num_kv_heads, -1)))
         return RMSNorm(weight, self.config.rms_norm_eps)
 
-    def _mlp(self, prefix: str, spec: DenseSpec) -> MLP:
-        names = self.names
+    def _mlp(self, prefix: str, spec: DenseSpec, names: WeightNames) -> MLP:
         wide, narrow = spec.intermediate_size, self.config.hidden_size
         gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
         if names.gate_up is not None:
@@ -144,9 +144,18 @@ class DecoderBuilder:
             activation=spec.activation,
         )
 
-    def _moe(self, layer: int, prefix: str, moe: MoEConfig) -> MoE:
+    def _experts(self, layer: int, prefix: str, config: MoEConfig) -> MoE | SharedMoE:
+        """A mixture of experts, and the dense block beside it where there is one."""
         names = self.names.experts
         assert names is not None, "a family with experts names their tensors"
+        experts = self._moe(layer, prefix, config, names)
+        if not config.shared_size:
+            return experts
+        shared = self._mlp(prefix + names.shared, DenseSpec(intermediate_size=config.shared_size), SHARED)
+        gate = self._router(prefix + names.shared_gate, 1) if config.has_shared_gate else None
+        return SharedMoE(experts, shared, gate)
+
+    def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         gate_up, down = [], []
         stacked = self._stacked_experts(moe)
@@ -159,12 +168,25 @@ class DecoderBuilder:
             if stacked is not None:
                 gate_up[-1].move_to(stacked.gate_up[expert])
                 down[-1].move_to(stacked.down[expert])
-        # The router's choice is discrete, so it keeps full precision.
-        layout = keeps_float32(self.precision.weights)
-        router = self.linear({prefix + names.router: moe.num_experts}, narrow, layout=layout)
+        router = self._router(prefix + names.router, moe.num_experts)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         fused = stacked or self._fused_experts(prefix, moe, names)
-        return MoE(moe, router, gate_up, down, fused, extra_term)
+        choose = None if moe.routing is None else self._choice(prefix, moe, moe.routing)
+        return MoE(moe, router, gate_up, down, fused, extra_term, choose)
+
+    def _router(self, name: str, rows: int) -> Linear:
+        """A router's choice is discrete, so it keeps full precision."""
+        return self.linear(
+            {name: rows}, self.config.hidden_size, layout=keeps_float32(self.precision.weights)
+        )
+
+    def _choice(self, prefix: str, moe: MoEConfig, routing: RoutingConfig) -> ScoredChoice:
+        bias, names = None, self.names.experts
+        if routing.has_bias and names is not None:
+            name, count = prefix + names.router_bias, moe.num_experts
+            stored = self.reader.get(name, (1, count) if self.reader.shape(name) == (1, count) else (count,))
+            bias = _own(stored.flatten().to(self.precision.device, torch.float32))
+        return ScoredChoice(moe, routing, bias)
 
     def _stacked_experts(self, moe: MoEConfig) -> StackedExperts | None:
         """Memory of a layer's experts on a GPU."""

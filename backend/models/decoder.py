@@ -17,6 +17,7 @@ from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
+from backend.layers.moe_variants import SharedMoE
 from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
@@ -29,7 +30,7 @@ class DecoderLayer:
     attention_norm: RMSNorm | NoNorm
     attention: Attention
     mlp_norm: RMSNorm | NoNorm
-    feed_forward: MLP | MoE
+    feed_forward: MLP | MoE | SharedMoE
 
     def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
         """What is to be added to the residual stream `hidden` [T, D] after the layer.

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
-    """A mixture-of-experts block; `{expert}` is replaced by the expert's index."""
+    """A mixture-of-experts block; `{expert}` is replaced by the expert's index.
 
-    router: str
-    gate: str
-    up: str
-    down: str
+    The defaults are those of most families.
+    """
+
+    router: str = "mlp.gate.weight"
+    gate: str = "mlp.experts.{expert}.gate_proj.weight"
+    up: str = "mlp.experts.{expert}.up_proj.weight"
+    down: str = "mlp.experts.{expert}.down_proj.weight"
+    router_bias: str = "mlp.gate.e_score_correction_bias"  # added to scores to choose experts
+    shared: str = "mlp.shared_experts."  # prefix of the dense block beside the experts
+    shared_gate: str = "mlp.shared_expert_gate.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +51,7 @@ class WeightNames:
         """Whether norms are before sublayers and nowhere else, as in Llama."""
         has_inputs = self.attention_norm is not None and self.mlp_norm is not None
         return has_inputs and self.attention_out_norm is None and self.mlp_out_norm is None
+
+
+SHARED = WeightNames(gate="gate_proj.weight", up="up_proj.weight", down="down_proj.weight")
+"""Names of the dense block beside experts, behind the prefix `ExpertNames.shared`."""

@@ -24,6 +24,7 @@ from backend.layers.attention import AttentionContext
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
+from backend.layers.moe_variants import SharedMoE
 from backend.layers.step_input import step_of_tables
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder, DecoderLayer, open_context
@@ -170,8 +171,9 @@ class RoundingBuilder(DecoderBuilder):
 
     def _observe(self, layer: DecoderLayer) -> tuple[list[Tensor], Mapping[Linear, Tensor]]:
         """The layer's outputs, and xᵀx of what its projections get."""
-        if isinstance(layer.feed_forward, MoE):
-            layer.feed_forward.fused = None  # it calls no Linear
+        block = layer.feed_forward
+        if isinstance(experts := block.experts if isinstance(block, SharedMoE) else block, MoE):
+            experts.fused = None  # it calls no Linear
         if not self._prompts:
             return [], {}
         recorders = {part.linear: _Recorder(part.linear) for part in self._exact.sites.values()}

@@ -23,14 +23,18 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
         intermediate_size=reader.positive("moe_intermediate_size"),
         normalise_top_k=reader.flag("norm_topk_prob"),
     )
-    step = reader.positive("decoder_sparse_step")
-    dense = set(reader.raw.get("mlp_only_layers") or ())
-    is_sparse = [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers(reader))]
     window = reader.optional_positive("sliding_window") if reader.flag("use_sliding_window") else None
     attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
     attention = replace(attention, window=window, qk_norm="head")
     block = read_dense(reader)
-    return tuple(LayerSpec(attention, moe if sparse else block) for sparse in is_sparse)
+    return tuple(LayerSpec(attention, moe if sparse else block) for sparse in read_sparse(reader))
+
+
+def read_sparse(reader: ConfigReader) -> list[bool]:
+    """Whether each layer has experts."""
+    step = reader.positive("decoder_sparse_step")
+    dense = set(reader.raw.get("mlp_only_layers") or ())
+    return [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers(reader))]
 
 
 DEFAULTS = {
@@ -49,13 +53,6 @@ FAMILY = Family(
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
     defaults=DEFAULTS,
-    names=WeightNames(
-        experts=ExpertNames(
-            router="mlp.gate.weight",
-            gate="mlp.experts.{expert}.gate_proj.weight",
-            up="mlp.experts.{expert}.up_proj.weight",
-            down="mlp.experts.{expert}.down_proj.weight",
-        )
-    ),
+    names=WeightNames(experts=ExpertNames()),
     read_layers=read_layers,
 )

@@ -38,6 +38,10 @@ MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
 QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
 MIXED_MOE = {**MOE, "moe_intermediate_size": 40, "mlp_only_layers": [0], "decoder_sparse_step": 2}
 QWEN_WINDOW = {"use_sliding_window": True, "sliding_window": 21, "max_window_layers": 1}
+QWEN2_MOE = {
+    **{"num_experts_per_tok": 2, "num_experts": 5, "moe_intermediate_size": 40},
+    "shared_expert_intermediate_size": 56,
+}
 MHA = {"num_key_value_heads": 4}
 EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 BIASES = {"attention_bias": True, "mlp_bias": True}
@@ -93,6 +97,10 @@ VARIANTS = [
     Variant("mixtral-window", "mixtral", {**MOE, "sliding_window": 19}),
     Variant("qwen3-moe", "qwen3_moe", QWEN_MOE),
     Variant("qwen3-moe-mixed", "qwen3_moe", MIXED_MOE),
+    Variant("qwen2-moe", "qwen2_moe", QWEN2_MOE),
+    Variant("qwen2-moe-mixed", "qwen2_moe", {**QWEN2_MOE, "mlp_only_layers": [1], "norm_topk_prob": True}),
+    Variant("qwen2-moe-window", "qwen2_moe", {**QWEN2_MOE, **QWEN_WINDOW, "max_window_layers": 2}),
+    Variant("qwen2-moe-tied", "qwen2_moe", {**QWEN2_MOE, "qkv_bias": False, "tie_word_embeddings": True}),
     Variant("gemma", "gemma", {"head_dim": 16}),
     Variant("gemma2", "gemma2", GEMMA),
     Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),

@@ -103,7 +103,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     layers = range(config.num_hidden_layers)
     types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
     window = getattr(config, "sliding_window", None)
-    experts = getattr(config, "num_local_experts", None)
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     own = config.rope_parameters
     ropes = [own] if "rope_theta" in own else list(own.values())
     return found | {

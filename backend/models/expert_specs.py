@@ -1,0 +1,73 @@
+"""Mixtures of experts as most families write them in config.json. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from backend.config import AttentionSpec, DenseSpec, LayerSpec, MoEConfig, RoutingConfig
+from backend.models.config_reader import ConfigReader
+from backend.models.layer_specs import num_layers, read_dense
+
+
+def read_experts(
+    reader: ConfigReader, count_keys: tuple[str, ...], default_count: int, *, normalise_top_k: bool
+) -> MoEConfig:
+    """How many experts there are, and their size. Raises CheckpointError, as all functions here do."""
+    moe = MoEConfig(
+        num_experts=read_either(reader, count_keys, default_count),
+        experts_per_token=reader.positive("num_experts_per_tok"),
+        intermediate_size=reader.positive("moe_intermediate_size"),
+        normalise_top_k=normalise_top_k,
+    )
+    if moe.experts_per_token > moe.num_experts:
+        raise reader.error("num_experts_per_tok", moe.experts_per_token, f"at most {moe.num_experts} experts")
+    return moe
+
+
+def read_either(reader: ConfigReader, keys: tuple[str, ...], default: int) -> int:
+    """A whole number above 0 that has several names; those that are there must be equal."""
+    found = {key: reader.positive(key) for key in keys if reader.raw.get(key) is not None}
+    if len(set(found.values())) > 1:
+        raise reader.error(keys[0], found[keys[0]], f"the same as {keys[1]!r}, which is {found[keys[1]]}")
+    return next(iter(found.values()), default)
+
+
+def grouped(reader: ConfigReader, moe: MoEConfig, routing: RoutingConfig) -> MoEConfig:
+    """With this routing, and the groups of experts that `n_group` and `topk_group` say."""
+    count, kept = reader.positive("n_group", 1), reader.positive("topk_group", 1)
+    size, rest = divmod(moe.num_experts, count)
+    smallest = 2 if count > 1 and routing.group_score == "top2" else 1
+    if rest or size < smallest:
+        expected = f"a divisor of {moe.num_experts} experts that leaves at least {smallest} in a group"
+        raise reader.error("n_group", count, expected)
+    if kept > count:
+        raise reader.error("topk_group", kept, f"at most n_group={count}")
+    if moe.experts_per_token > kept * size:
+        expected = f"at most {kept * size} experts, as many as {kept} groups have"
+        raise reader.error("num_experts_per_tok", moe.experts_per_token, expected)
+    return replace(moe, routing=replace(routing, num_groups=count, kept_groups=kept))
+
+
+def with_shared(reader: ConfigReader, moe: MoEConfig, count_key: str) -> MoEConfig:
+    """With shared experts, which are one dense block; `count_key` 0 or null: none."""
+    count = 0 if reader.raw.get(count_key) in (None, 0) else reader.positive(count_key)
+    return replace(moe, shared_size=count * moe.intermediate_size)
+
+
+def sparse_layers(
+    reader: ConfigReader, attention: AttentionSpec, moe: MoEConfig, default_dense: int
+) -> tuple[LayerSpec, ...]:
+    """Experts by `mlp_layer_types`, or in all but the first `first_k_dense_replace` layers."""
+    blocks: Mapping[str, DenseSpec | MoEConfig] = {"dense": read_dense(reader), "sparse": moe}
+    count, found = num_layers(reader), reader.raw.get("mlp_layer_types")
+    first = reader.number("first_k_dense_replace", default_dense)
+    if not 0 <= first <= count or first != int(first):
+        raise reader.error("first_k_dense_replace", first, f"a whole number from 0 to {count}")
+    by_first = ["dense"] * int(first) + ["sparse"] * (count - int(first))
+    names = by_first if found is None else found
+    if not isinstance(names, list) or len(names) != count or not set(map(str, names)) <= set(blocks):
+        raise reader.error("mlp_layer_types", found, f"a list of {count} names, each 'dense' or 'sparse'")
+    if reader.raw.get("first_k_dense_replace") is not None and names != by_first:
+        raise reader.error("mlp_layer_types", found, f"what first_k_dense_replace={int(first)} says")
+    return tuple(LayerSpec(attention, blocks[name]) for name in names)
