@@ -11,26 +11,33 @@ from backend.models.layer_specs import num_layers, read_dense
 
 
 def read_experts(
-    reader: ConfigReader, count_keys: tuple[str, ...], default_count: int, *, normalise_top_k: bool
+    reader: ConfigReader,
+    num_experts: int,
+    *,
+    normalise_top_k: bool,
+    size_key: str = "moe_intermediate_size",
+    chosen_key: str = "num_experts_per_tok",
 ) -> MoEConfig:
-    """How many experts there are, and their size. Raises CheckpointError, as all functions here do."""
-    moe = MoEConfig(
-        num_experts=read_either(reader, count_keys, default_count),
-        experts_per_token=reader.positive("num_experts_per_tok"),
-        intermediate_size=reader.positive("moe_intermediate_size"),
-        normalise_top_k=normalise_top_k,
-    )
-    if moe.experts_per_token > moe.num_experts:
-        raise reader.error("num_experts_per_tok", moe.experts_per_token, f"at most {moe.num_experts} experts")
-    return moe
+    """How many experts a token has, and their size. Raises CheckpointError, as all functions here do."""
+    chosen = reader.positive(chosen_key)
+    if chosen > num_experts:
+        raise reader.error(chosen_key, chosen, f"at most {num_experts} experts")
+    return MoEConfig(num_experts, chosen, reader.positive(size_key), normalise_top_k)
 
 
 def read_either(reader: ConfigReader, keys: tuple[str, ...], default: int) -> int:
     """A whole number above 0 that has several names; those that are there must be equal."""
     found = {key: reader.positive(key) for key in keys if reader.raw.get(key) is not None}
     if len(set(found.values())) > 1:
-        raise reader.error(keys[0], found[keys[0]], f"the same as {keys[1]!r}, which is {found[keys[1]]}")
+        (first, value), (second, other) = list(found.items())[:2]
+        raise reader.error(first, value, f"the same as {second!r}, which is {other}")
     return next(iter(found.values()), default)
+
+
+def sigmoid_routing(reader: ConfigReader, factor_key: str | None) -> RoutingConfig:
+    """Scores by sigmoids, a bias that chooses, and the factor of shares under `factor_key`."""
+    factor = 1.0 if factor_key is None else reader.positive_number(factor_key)
+    return RoutingConfig(scores="sigmoid", has_bias=True, share_factor=factor)
 
 
 def grouped(reader: ConfigReader, moe: MoEConfig, routing: RoutingConfig) -> MoEConfig:

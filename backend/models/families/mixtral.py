@@ -33,17 +33,17 @@ DEFAULTS = {
     "num_experts_per_tok": 2,
 }
 
+EXPERTS = ExpertNames(
+    router="block_sparse_moe.gate.weight",
+    gate="block_sparse_moe.experts.{expert}.w1.weight",
+    up="block_sparse_moe.experts.{expert}.w3.weight",
+    down="block_sparse_moe.experts.{expert}.w2.weight",
+)
+
 FAMILY = Family(
     architecture="MixtralForCausalLM",
     model_type="mixtral",
     defaults=DEFAULTS,
-    names=WeightNames(
-        experts=ExpertNames(
-            router="block_sparse_moe.gate.weight",
-            gate="block_sparse_moe.experts.{expert}.w1.weight",
-            up="block_sparse_moe.experts.{expert}.w3.weight",
-            down="block_sparse_moe.experts.{expert}.w2.weight",
-        )
-    ),
+    names=WeightNames(experts=EXPERTS),
     read_layers=read_layers,
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from backend.config import LayerSpec
 from backend.models.config_reader import ConfigReader
-from backend.models.expert_specs import read_experts
+from backend.models.expert_specs import read_either, read_experts
 from backend.models.families import qwen2, qwen3_moe
 from backend.models.families.family import Family
 from backend.models.layer_specs import num_layers, read_attention, read_dense, read_layer_types, windowed
@@ -16,9 +16,8 @@ from backend.models.rope_config import SLIDING
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Qwen3-MoE's layers with experts; Qwen2's biases unless `qkv_bias` is false."""
-    moe = read_experts(
-        reader, ("num_experts", "num_local_experts"), 60, normalise_top_k=reader.flag("norm_topk_prob")
-    )
+    count = read_either(reader, ("num_experts", "num_local_experts"), 60)
+    moe = read_experts(reader, count, normalise_top_k=reader.flag("norm_topk_prob"))
     size = reader.positive("shared_expert_intermediate_size")
     moe, block = replace(moe, shared_size=size, has_shared_gate=True), read_dense(reader)
     attention = replace(read_attention(reader), qkv_bias=reader.flag("qkv_bias"))

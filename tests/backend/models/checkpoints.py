@@ -34,6 +34,7 @@ LLAMA3 = {
 }
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
+PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
 QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
 MIXED_MOE = {**MOE, "moe_intermediate_size": 40, "mlp_only_layers": [0], "decoder_sparse_step": 2}
@@ -42,13 +43,16 @@ QWEN2_MOE = {
     **{"num_experts_per_tok": 2, "num_experts": 5, "moe_intermediate_size": 40},
     "shared_expert_intermediate_size": 56,
 }
+GLM_MOE = {"num_experts_per_tok": 2, "n_routed_experts": 6, "moe_intermediate_size": 40, "head_dim": 16}
+GLM_GROUPS = {**GLM_MOE, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}
+HY3 = {"num_experts_per_tok": 2, "num_experts": 6, "moe_intermediate_size": 40, "head_dim": 16}
+MINIMAX = {**MOE, "head_dim": 16, "rope_parameters": PARTIAL}
 MHA = {"num_key_value_heads": 4}
 EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 BIASES = {"attention_bias": True, "mlp_bias": True}
 GEMMA = {"head_dim": 16, "sliding_window": 21, "query_pre_attn_scalar": 16}
 GEMMA_ROPES = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e3}, "full_attention": LINEAR}
 OLMO_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
-PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 GRANITE = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 2.0,
@@ -101,6 +105,18 @@ VARIANTS = [
     Variant("qwen2-moe-mixed", "qwen2_moe", {**QWEN2_MOE, "mlp_only_layers": [1], "norm_topk_prob": True}),
     Variant("qwen2-moe-window", "qwen2_moe", {**QWEN2_MOE, **QWEN_WINDOW, "max_window_layers": 2}),
     Variant("qwen2-moe-tied", "qwen2_moe", {**QWEN2_MOE, "qkv_bias": False, "tie_word_embeddings": True}),
+    Variant("glm4-moe", "glm4_moe", GLM_MOE),
+    Variant("glm4-moe-groups", "glm4_moe", GLM_GROUPS),
+    Variant("glm4-moe-raw-shares", "glm4_moe", {**GLM_MOE, "norm_topk_prob": False, "n_shared_experts": 2}),
+    Variant("glm4-moe-biases", "glm4_moe", {**GLM_MOE, "attention_bias": True, "first_k_dense_replace": 2}),
+    Variant("hy3", "hy_v3", HY3),
+    Variant("hy3-sparse", "hy_v3", {**HY3, "mlp_layer_types": ["sparse", "dense", "sparse"]}),
+    Variant("hy3-biases", "hy_v3", {**HY3, "attention_bias": True, "num_shared_experts": 2}),
+    Variant("hy3-tied", "hy_v3", {**HY3, "tie_word_embeddings": True, "router_scaling_factor": 1.5}),
+    Variant("minimax-m2", "minimax_m2", MINIMAX),
+    Variant("minimax-m2-full", "minimax_m2", {**MINIMAX, "rope_parameters": None, "head_dim": 24}),
+    Variant("minimax-m2-tied", "minimax_m2", {**MINIMAX, "tie_word_embeddings": True, **MHA}),
+    Variant("minimax-m2-three", "minimax_m2", {**MINIMAX, "num_experts_per_tok": 3, "rope_parameters": YARN}),
     Variant("gemma", "gemma", {"head_dim": 16}),
     Variant("gemma2", "gemma2", GEMMA),
     Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),
@@ -133,7 +149,7 @@ def write_checkpoint(
     config = AutoConfig.for_model(variant.model_type, **{**SHAPE, **variant.changes})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in (*model.named_parameters(), *model.named_buffers()):
             if name.endswith("bias") or "norm" in name:  # otherwise zeros and ones: nothing would be compared
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.to(dtype).save_pretrained(directory, **save)

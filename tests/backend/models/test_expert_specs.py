@@ -9,7 +9,14 @@ import pytest
 from backend.config import MoEConfig, RoutingConfig
 from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
-from backend.models.expert_specs import grouped, read_experts, sparse_layers, with_shared
+from backend.models.expert_specs import (
+    grouped,
+    read_either,
+    read_experts,
+    sigmoid_routing,
+    sparse_layers,
+    with_shared,
+)
 from backend.models.layer_specs import read_attention
 from tests.backend.models.families.configs import SHAPE
 
@@ -22,7 +29,9 @@ def reader(**changes: object) -> ConfigReader:
 
 
 def experts(**changes: object) -> MoEConfig:
-    return read_experts(reader(**changes), ("num_experts", "num_local_experts"), 5, normalise_top_k=True)
+    found = reader(**changes)
+    count = read_either(found, ("num_experts", "num_local_experts"), 5)
+    return read_experts(found, count, normalise_top_k=True)
 
 
 def kinds(**changes: object) -> list[bool]:
@@ -36,6 +45,13 @@ def test_either_name_of_the_number() -> None:
     assert experts(num_experts=None, num_local_experts=7).num_experts == 7
     assert experts(num_local_experts=12).num_experts == 12
     assert experts(num_experts=None).num_experts == 5
+
+
+def test_sigmoids() -> None:
+    assert sigmoid_routing(reader(), None) == RoutingConfig(scores="sigmoid", has_bias=True)
+    assert sigmoid_routing(reader(scale=2.5), "scale").share_factor == 2.5
+    with pytest.raises(CheckpointError, match="'scale' is 0, expected a positive number"):
+        sigmoid_routing(reader(scale=0), "scale")
 
 
 def test_groups_and_shared_experts() -> None:

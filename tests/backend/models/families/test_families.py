@@ -23,6 +23,10 @@ TRAINING = ROOT / "backend" / "pico"
 SELECTORS = {"architecture", "architectures", "model_type"}
 
 
+# The class's own default makes half of a head an odd number of dimensions.
+NEEDED: dict[str, dict[str, Any]] = {"glm4_moe": {"head_dim": 128}}
+
+
 def offences(source: str) -> list[str]:
     """Literals that are a family's name, and comparisons or matches of an architecture or a model type."""
     found = []
@@ -123,6 +127,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
 def test_keys_that_are_left_out_are_the_classs_defaults(
     tmp_path: Path, family: Family, given: dict[str, Any]
 ) -> None:
+    given = given | NEEDED.get(family.model_type, {})
     raw = {"architectures": [family.architecture], **given}
     (tmp_path / "config.json").write_text(json.dumps(raw))
     assert facts(read_model_config(tmp_path)) == transformers_facts(family.model_type, **given)
