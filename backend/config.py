@@ -115,6 +115,7 @@ class AttentionSpec:
     qk_norm: QKNorm | None = None
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
+    has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,14 @@ class RoutingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClampedGate:
+    """(up + 1) * gate * sigmoid(alpha * gate), of gate up to `limit` and up within ± `limit`."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
 class MoEConfig:
     """A feed-forward block that is a mixture of experts."""
 
@@ -149,6 +158,8 @@ class MoEConfig:
     routing: RoutingConfig | None = None  # None: the largest shares of a softmax
     shared_size: int = 0  # of a dense block beside the experts that every token goes through
     has_shared_gate: bool = False  # its output is multiplied by a sigmoid of the input
+    has_bias: bool = False  # of the router and of all experts
+    gate: ClampedGate | None = None  # None: silu(gate) * up
 
 
 @dataclass(frozen=True, slots=True)

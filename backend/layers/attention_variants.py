@@ -14,12 +14,12 @@ from backend.layers.norm import RMSNorm
 
 
 class VariantAttention(Attention):
-    """Attention that may have a scale or a cap of scores, norms over all heads, or no rotation.
+    """Attention that may have a scale or a cap of scores, sinks, norms over all heads, or no rotation.
 
     Its angles are the context's `by_rope[rope]`, and may turn only the first dimensions of each head.
     """
 
-    __slots__ = ("query_scale", "rope", "spec")
+    __slots__ = ("query_scale", "rope", "sinks", "spec")
 
     def __init__(
         self,
@@ -28,11 +28,16 @@ class VariantAttention(Attention):
         rope: int | None,
         linears: tuple[Linear, Linear],
         qk_norm: RMSNorm | None,
+        sinks: Tensor | None = None,
     ) -> None:
-        """`linears`: qkv and out; `qk_norm` has a weight for each feature of all heads where spec says so."""
+        """`linears`: qkv and out; `qk_norm` has a weight for each feature of all heads where spec says so.
+
+        `sinks` [num_heads] float32, see AttentionSpec.
+        """
         super().__init__(shape, *linears, qk_norm)
         self.spec = spec
         self.rope = rope
+        self.sinks = sinks
         self.query_scale = 1.0 if spec.scale is None else spec.scale * spec.head_dim**0.5
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
@@ -67,7 +72,7 @@ class VariantAttention(Attention):
 
     def _attend(self, queries: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:
         softcap = self.spec.softcap
-        if softcap is None:
+        if softcap is None and self.sinks is None:
             return paged_attention(queries, kv, plan)
         groups = plan if isinstance(plan, list) else plan.groups
-        return reference.capped_attention(queries, kv, groups, softcap)
+        return reference.plain_attention(queries, kv, groups, softcap, self.sinks)

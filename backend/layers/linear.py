@@ -37,7 +37,9 @@ class Linear:
 
     def move_to(self, memory: Tensor) -> None:
         """Keep the matrix of such a layer in `memory` [N, K], a part of a larger tensor."""
-        self.multiply = PlainWeight(memory.copy_(self.matrix), None)
+        own = self.multiply
+        assert isinstance(own, PlainWeight)
+        self.multiply = PlainWeight(memory.copy_(own.weight), own.bias)
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""

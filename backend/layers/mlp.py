@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from backend.config import Activation
+from backend.config import Activation, ClampedGate
 from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
@@ -24,6 +24,13 @@ class MLP:
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
         return self.down(self.gate(self.gate_up(x, rows)), rows)
+
+
+def clamped_swiglu(spec: ClampedGate, gate_up: Tensor) -> Tensor:
+    """The gate of `spec`; [T, 2 I], gate in the left half → [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    gate, up = gate.clamp(max=spec.limit), up.clamp(-spec.limit, spec.limit)
+    return (gate * spec.alpha).sigmoid_().mul_(gate).mul_(up.add_(1))
 
 
 def geglu(gate_up: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from torch import Tensor
 from backend.config import MoEConfig
 from backend.kernels.experts import FusedExperts, StackedExperts, choose_experts, run_experts
 from backend.kernels.lora import AdapterRows
+from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
+from backend.layers.mlp import clamped_swiglu
 
 Choose = Callable[[Tensor], tuple[Tensor, Tensor]]
 """The router's logits [T, E] → shares [T, k] float32 and experts [T, k] int64."""
@@ -23,7 +25,7 @@ ExtraTerm = Callable[[Tensor, Tensor], Tensor]
 class MoE:
     """y[t] = Σ_k p[t, k] · expert_k(x[t]) over the top-k experts of the router."""
 
-    __slots__ = ("choose", "down", "extra_term", "fused", "gate_up", "router")
+    __slots__ = ("choose", "down", "extra_term", "fused", "gate", "gate_up", "router")
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class MoE:
         self.down = down
         self.fused = fused
         self.extra_term = extra_term
+        self.gate = swiglu if config.gate is None else partial(clamped_swiglu, config.gate)
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
@@ -61,7 +64,7 @@ class MoE:
         """By `fused`; what computes a row must not depend on its company."""
         fused = self.fused
         if fused is None:
-            return run_experts(x, chosen, weights, self.gate_up, self.down, rows)
+            return run_experts(x, chosen, weights, self.gate_up, self.down, rows, self.gate)
         if rows is None:
             return fused(x, chosen, weights)
         if isinstance(fused, StackedExperts):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig, RoutingConfig
 from backend.kernels.device import uses_triton
-from backend.kernels.experts import FusedExperts, StackedExperts
+from backend.kernels.experts import BiasedExperts, FusedExperts, StackedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_variants import VariantAttention
@@ -22,8 +22,9 @@ from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope
 from backend.models.decoder import Decoder, DecoderLayer, OutputNormLayer
 from backend.models.hyper_moe import open_hyper_moe
-from backend.models.names import SHARED, ExpertNames, WeightNames
+from backend.models.names import SHARED, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
+from backend.models.stacked_experts import ExpertReader
 from backend.models.weights import WeightReader
 from backend.quant.checkpoint import read_quantized
 from backend.quant.products import dense
@@ -112,13 +113,17 @@ class DecoderBuilder:
         if self._is_plain(spec):
             return Attention(shape, *linears, qk_norm)
         rope = None if spec.rope is None else self.config.ropes.index(spec.rope)
-        return VariantAttention(shape, spec, rope, linears, qk_norm)
+        sinks = None
+        if spec.has_sinks:
+            sinks = _own(self.reader.get(prefix + names.sinks, (spec.num_heads,)))
+            sinks = sinks.to(self.precision.device, torch.float32)
+        return VariantAttention(shape, spec, rope, linears, qk_norm, sinks)
 
     def _is_plain(self, spec: AttentionSpec) -> bool:
         """Whether the layer has only parts that all kernels know."""
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
         has_rope_everywhere = all(layer.attention.rope is not None for layer in self.config.layers)
-        has_plain_scores = spec.scale is None and spec.softcap is None
+        has_plain_scores = spec.scale is None and spec.softcap is None and not spec.has_sinks
         return has_one_rope and has_rope_everywhere and has_plain_scores and spec.qk_norm != "all"
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
@@ -148,6 +153,8 @@ class DecoderBuilder:
         """A mixture of experts, and the dense block beside it where there is one."""
         names = self.names.experts
         assert names is not None, "a family with experts names their tensors"
+        if isinstance(names, StackedNames):
+            return self._stacked_moe(prefix, config, names)
         experts = self._moe(layer, prefix, config, names)
         if not config.shared_size:
             return experts
@@ -174,19 +181,36 @@ class DecoderBuilder:
         choose = None if moe.routing is None else self._choice(prefix, moe, moe.routing)
         return MoE(moe, router, gate_up, down, fused, extra_term, choose)
 
-    def _router(self, name: str, rows: int) -> Linear:
+    def _router(self, name: str, rows: int, *, bias: bool = False) -> Linear:
         """A router's choice is discrete, so it keeps full precision."""
-        return self.linear(
-            {name: rows}, self.config.hidden_size, layout=keeps_float32(self.precision.weights)
-        )
+        layout = keeps_float32(self.precision.weights)
+        return self.linear({name: rows}, self.config.hidden_size, bias=bias, layout=layout)
 
     def _choice(self, prefix: str, moe: MoEConfig, routing: RoutingConfig) -> ScoredChoice:
         bias, names = None, self.names.experts
-        if routing.has_bias and names is not None:
+        if routing.has_bias and isinstance(names, ExpertNames):
             name, count = prefix + names.router_bias, moe.num_experts
             stored = self.reader.get(name, (1, count) if self.reader.shape(name) == (1, count) else (count,))
             bias = _own(stored.flatten().to(self.precision.device, torch.float32))
         return ScoredChoice(moe, routing, bias)
+
+    def _stacked_moe(self, prefix: str, moe: MoEConfig, names: StackedNames) -> MoE:
+        """Experts that the checkpoint stacks; no adapter can change them."""
+        reader = ExpertReader(self.reader, names, self.config, moe, prefix)
+        memory = self._stacked_experts(moe)
+        biases = [self._place(bias) for bias in reader.biases()] if moe.has_bias else None
+        both: tuple[list[Linear], list[Linear]] = [], []
+        for expert, matrices in enumerate(reader.matrices()):
+            for number, weights in enumerate(matrices):
+                bias = None if biases is None else [biases[number][expert]]
+                both[number].append(self._assemble(weights, bias, self.precision.weights))
+                if memory is not None:
+                    both[number][-1].move_to((memory.gate_up, memory.down)[number][expert])
+        router = self._router(prefix + names.router, moe.num_experts, bias=moe.has_bias)
+        built = MoE(moe, router, *both, memory)
+        if memory is not None and biases is not None:
+            built.fused = BiasedExperts(memory, biases, built.gate)
+        return built
 
     def _stacked_experts(self, moe: MoEConfig) -> StackedExperts | None:
         """Memory of a layer's experts on a GPU."""
@@ -226,13 +250,18 @@ class DecoderBuilder:
         layout = layout or self.precision.weights
         if not is_site:
             stored = [dense(weight) for weight in stored]
-        if any(_is_float32(weight) for weight in stored):
-            layout = keeps_float32(layout)
-        linear = Linear([self._ready(weight) for weight in stored], biases, layout)
+        linear = self._assemble(stored, biases, layout)
         if is_site:  # adapters cannot change a router
             parts = (name.removesuffix(".weight") for name in rows)
             self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
         return linear
+
+    def _assemble(
+        self, stored: list[Tensor | QuantizedWeight], biases: list[Tensor] | None, layout: WeightLayout
+    ) -> Linear:
+        if any(_is_float32(weight) for weight in stored):
+            layout = keeps_float32(layout)
+        return Linear([self._ready(weight) for weight in stored], biases, layout)
 
     def norm(self, name: str) -> RMSNorm:
         """The RMSNorm over the hidden size with this weight."""

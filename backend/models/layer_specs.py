@@ -81,12 +81,19 @@ def same_layers(
 
 
 def typed_layers(
-    reader: ConfigReader, full: AttentionSpec, sliding: AttentionSpec, is_sliding: Callable[[int], bool]
+    reader: ConfigReader,
+    full: AttentionSpec,
+    sliding: AttentionSpec,
+    is_sliding: Callable[[int], bool],
+    block: DenseSpec | MoEConfig | None = None,
 ) -> tuple[LayerSpec, ...]:
-    """Dense layers of two kinds, by `layer_types`, or by their index where config.json does not list them."""
-    dense = read_dense(reader)
+    """Layers of two kinds, by `layer_types`, or by their index where config.json does not list them.
+
+    They are dense, unless `block` is given.
+    """
+    block = block or read_dense(reader)
     pattern = [SLIDING if is_sliding(layer) else FULL for layer in range(num_layers(reader))]
-    kinds = {FULL: LayerSpec(full, dense), SLIDING: LayerSpec(sliding, dense)}
+    kinds = {FULL: LayerSpec(full, block), SLIDING: LayerSpec(sliding, block)}
     return tuple(kinds[name] for name in read_layer_types(reader) or pattern)
 
 

@@ -22,6 +22,18 @@ class ExpertNames:
 
 
 @dataclass(frozen=True, slots=True)
+class StackedNames:
+    """A block with all experts in two tensors: gate_up [E, D, 2 I], each gate before its up; down [E, I, D].
+
+    Biases end in `_bias`; quantised matrices are transposed, and end in `_blocks` and `_scales`.
+    """
+
+    router: str
+    gate_up: str
+    down: str
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
@@ -37,6 +49,7 @@ class WeightNames:
     out: str = "self_attn.o_proj.weight"
     query_norm: str = "self_attn.q_norm.weight"
     key_norm: str = "self_attn.k_norm.weight"
+    sinks: str = "self_attn.sinks"
     attention_out_norm: str | None = None  # of what attention adds to the residual stream
     mlp_norm: str | None = "post_attention_layernorm.weight"
     mlp_out_norm: str | None = None
@@ -44,7 +57,7 @@ class WeightNames:
     up: str = "mlp.up_proj.weight"
     gate_up: str | None = None  # gate and up in one tensor
     down: str = "mlp.down_proj.weight"
-    experts: ExpertNames | None = None
+    experts: ExpertNames | StackedNames | None = None
 
     @property
     def norms_inputs_alone(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,12 @@ class QuantizedWeight:
         """(N, K)."""
         n, k = self.values.shape
         return n, k
+
+    def __getitem__(self, rows: slice) -> QuantizedWeight:
+        """Some of the rows, where each has scales of its own."""
+        assert self.block[0] == 1
+        zeros = None if self.zeros is None else self.zeros[rows]
+        return replace(self, values=self.values[rows], scales=self.scales[rows], zeros=zeros)
 
     def dequantize(self) -> Tensor:
         """The weight [N, K] in float32, its columns in the order of x."""

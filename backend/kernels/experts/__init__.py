@@ -8,7 +8,7 @@ runs kernel.py, grouped products in Triton, for GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -16,10 +16,22 @@ from torch import Tensor
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import reference
 from backend.kernels.experts.fused import FusedExperts
-from backend.kernels.experts.stacked import StackedExperts
+from backend.kernels.experts.stacked import BiasedExperts, StackedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
+from backend.kernels.swiglu import swiglu
 
-__all__ = ["ExpertWeight", "FusedExperts", "StackedExperts", "choose_experts", "run_experts"]
+__all__ = [
+    "BiasedExperts",
+    "ExpertWeight",
+    "FusedExperts",
+    "Gate",
+    "StackedExperts",
+    "choose_experts",
+    "run_experts",
+]
+
+Gate = Callable[[Tensor], Tensor]
+"""Gates and ups [T, 2 I], gates in the left half → [T, I]."""
 
 
 class ExpertWeight(Protocol):
@@ -51,10 +63,11 @@ def run_experts(
     gate_up: Sequence[ExpertWeight],
     down: Sequence[ExpertWeight],
     rows: AdapterRows | None = None,
+    gate: Gate = swiglu,
 ) -> Tensor:
     """Send every token through its experts; `gate_up` and `down` hold one weight per expert.
 
-    `rows` says which of the T tokens use an adapter.
+    `rows` says which of the T tokens use an adapter; `gate` is what an expert computes between its matrices.
     """
     assert chosen.shape == weights.shape and chosen.shape[0] == x.shape[0] and len(gate_up) == len(down)
-    return reference.run_experts(x, chosen, weights, gate_up, down, rows)
+    return reference.run_experts(x, chosen, weights, gate_up, down, rows, gate)

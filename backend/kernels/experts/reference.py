@@ -12,7 +12,7 @@ from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 
 if TYPE_CHECKING:
-    from backend.kernels.experts import ExpertWeight
+    from backend.kernels.experts import ExpertWeight, Gate
 
 
 def choose_experts(logits: Tensor, top_k: int, *, normalise: bool) -> tuple[Tensor, Tensor]:
@@ -30,11 +30,12 @@ def run_experts(
     gate_up: Sequence[ExpertWeight],
     down: Sequence[ExpertWeight],
     rows: AdapterRows | None = None,
+    gate: Gate = swiglu,
 ) -> Tensor:
     """Σ_k weights[t, k] · expert[chosen[t, k]](x[t]); see the package for shapes."""
     num_tokens, top_k = chosen.shape
     if num_tokens == 1 and rows is None:
-        return _run_one(x, chosen, weights, gate_up, down)
+        return _run_one(x, chosen, weights, gate_up, down, gate)
     flat, order = chosen.reshape(-1).sort(stable=True)
     tokens = order // top_k
     gathered = x.index_select(0, tokens)
@@ -47,7 +48,7 @@ def run_experts(
         own = None
         if rows is not None and (wide.adapters is not None or back.adapters is not None):
             own = rows.select(tokens[begin : begin + count].cpu().numpy())
-        results.append(back(swiglu(wide(taken, own)), own))
+        results.append(back(gate(wide(taken, own)), own))
         begin += count
     joined = torch.cat(results) * weights.reshape(-1).index_select(0, order)[:, None]
     # Back to token order, so that the sum over k does not depend on which other tokens share the step.
@@ -61,7 +62,8 @@ def _run_one(
     weights: Tensor,
     gate_up: Sequence[ExpertWeight],
     down: Sequence[ExpertWeight],
+    gate: Gate,
 ) -> Tensor:
     """The same for one token: there is nothing to sort."""
-    results = [down[expert](swiglu(gate_up[expert](x))) for expert in chosen[0].tolist()]
+    results = [down[expert](gate(gate_up[expert](x))) for expert in chosen[0].tolist()]
     return (torch.cat(results) * weights[0, :, None]).sum(dim=0, keepdim=True).to(x.dtype)

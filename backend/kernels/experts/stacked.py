@@ -12,7 +12,7 @@ from backend.kernels.lora import AdapterRows, DeviceSlots
 from backend.kernels.swiglu import swiglu
 
 if TYPE_CHECKING:
-    from backend.kernels.experts import ExpertWeight
+    from backend.kernels.experts import ExpertWeight, Gate
 
 
 class StackedExperts:
@@ -59,6 +59,28 @@ class StackedExperts:
         parts = multiply(gated, self.down, pairs, 1)
         _add_adapters(parts, gated, own, down, slots)
         return add_parts(parts, weights)
+
+
+class BiasedExperts(StackedExperts):
+    """The same of experts with biases, and a gate of their own; no adapter changes them."""
+
+    __slots__ = ("down_bias", "gate", "gate_up_bias")
+
+    def __init__(self, experts: StackedExperts, biases: Sequence[Tensor], gate: Gate) -> None:
+        """`experts` without biases; `biases` of their gate_up [E, 2 I] and down [E, D]."""
+        self.gate_up, self.down = experts.gate_up, experts.down
+        self.gate_up_bias, self.down_bias = biases
+        self.gate = gate
+
+    def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The same as of its base."""
+        from backend.kernels.experts.kernel import add_parts, multiply, sort_pairs
+
+        pairs, own, top_k = sort_pairs(chosen, len(self.down)), chosen.flatten(), chosen.shape[1]
+        wide = multiply(x, self.gate_up, pairs, top_k, dtype=torch.float32) + self.gate_up_bias[own]
+        gated = self.gate(wide).to(x.dtype)
+        parts = multiply(gated, self.down, pairs, 1, dtype=torch.float32) + self.down_bias[own]
+        return add_parts(parts, weights).to(x.dtype)
 
 
 def _add_adapters(

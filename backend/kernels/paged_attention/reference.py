@@ -21,21 +21,33 @@ def paged_attention(q: Tensor, kv: Tensor, groups: Sequence[Group]) -> Tensor:
     return result
 
 
-def capped_attention(q: Tensor, kv: Tensor, groups: Sequence[Group], softcap: float) -> Tensor:
-    """The same with scores s capped to softcap * tanh(s / softcap), which Gemma 2 has."""
+def plain_attention(
+    q: Tensor, kv: Tensor, groups: Sequence[Group], softcap: float | None, sinks: Tensor | None = None
+) -> Tensor:
+    """The same by its definition, for what scaled_dot_product_attention lacks.
+
+    `softcap`: scores s become softcap * tanh(s / softcap). `sinks` [Hq]: a score of each head that takes its
+    share of the softmax, but has no value (Xiao et al., 2023, arXiv:2309.17453, made learnable).
+    """
     result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
     for group in groups:
         _, num_heads, head_dim = q.shape
         keys, values = _keys_values(kv, group, head_dim, q.dtype)
         queries = q[group.rows].view(group.count, group.queries, keys.shape[1], -1, head_dim)
         scores = torch.einsum("bqhgd,bhkd->bhgqk", queries, keys) * head_dim**-0.5
-        scores = (scores / softcap).tanh_().mul_(softcap)
+        if softcap is not None:
+            scores = (scores / softcap).tanh_().mul_(softcap)
         if group.is_causal:
             hidden = torch.ones(group.queries, group.length, dtype=torch.bool, device=q.device).triu(1)
             scores.masked_fill_(hidden, float("-inf"))
         elif group.mask is not None:
             scores += group.mask[:, :, None]
-        attended = torch.einsum("bhgqk,bhkd->bqhgd", scores.softmax(dim=-1), values)
+        if sinks is not None:
+            sink = sinks.to(scores.dtype).view(1, scores.shape[1], -1, 1, 1).expand(*scores.shape[:-1], 1)
+            shares = torch.cat((scores, sink), -1).softmax(dim=-1)[..., :-1]
+        else:
+            shares = scores.softmax(dim=-1)
+        attended = torch.einsum("bhgqk,bhkd->bqhgd", shares, values)
         result[group.rows] = attended.reshape(group.count * group.queries, num_heads * head_dim)
     return result
 

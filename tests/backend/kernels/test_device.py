@@ -18,7 +18,7 @@ from tests.backend.models.test_hyper_moe import write_hyper_checkpoint
 
 pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
 
-NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe", "hyper-moe")
+NAMES = ("llama-biases", "mistral-window", "qwen3", "mixtral", "qwen3-moe", "hyper-moe", "gpt-oss-clamped")
 
 
 def test_a_cpu_takes_its_own_path() -> None:

@@ -53,12 +53,15 @@ BIASES = {"attention_bias": True, "mlp_bias": True}
 GEMMA = {"head_dim": 16, "sliding_window": 21, "query_pre_attn_scalar": 16}
 GEMMA_ROPES = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e3}, "full_attention": LINEAR}
 OLMO_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
+FULL_TYPES = ["full_attention", "full_attention", "sliding_attention"]
 GRANITE = {
     "embedding_multiplier": 3.0,
     "logits_scaling": 2.0,
     "residual_multiplier": 0.5,
     "attention_multiplier": 0.3,
 }
+GPT_OSS = {**MOE, "head_dim": 16, "sliding_window": 21}
+NO_YARN = {"rope_type": "default", "rope_theta": 1e4}
 OMITTED = (
     "num_key_value_heads",
     "head_dim",
@@ -129,6 +132,10 @@ VARIANTS = [
     Variant("granite", "granite", GRANITE),
     Variant("phi3", "phi3"),
     Variant("phi3-partial", "phi3", {"rope_parameters": PARTIAL, "sliding_window": 21}),
+    Variant("gpt-oss", "gpt_oss", {**GPT_OSS, "num_hidden_layers": 4}),
+    Variant("gpt-oss-clamped", "gpt_oss", {**GPT_OSS, "swiglu_limit": 0.7, "num_experts_per_tok": 1}),
+    Variant("gpt-oss-tied", "gpt_oss", {**GPT_OSS, "tie_word_embeddings": True, "attention_bias": False}),
+    Variant("gpt-oss-full", "gpt_oss", {**GPT_OSS, "layer_types": FULL_TYPES, "rope_parameters": NO_YARN}),
     Variant("gemma3-linear", "gemma3_text", {**GEMMA, "rope_parameters": GEMMA_ROPES}),
     Variant(
         "llama-omitted", "llama", MHA | {"max_position_embeddings": 2048}, OMITTED, {"hidden_act": "swish"}
@@ -150,7 +157,8 @@ def write_checkpoint(
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, parameter in (*model.named_parameters(), *model.named_buffers()):
-            if name.endswith("bias") or "norm" in name:  # otherwise zeros and ones: nothing would be compared
+            # Otherwise zeros and ones: nothing would be compared.
+            if name.endswith(("bias", "sinks")) or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.to(dtype).save_pretrained(directory, **save)
     if not variant.omitted:

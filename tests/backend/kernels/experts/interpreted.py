@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from backend.config import MoEConfig
-from backend.kernels.experts import StackedExperts, kernel
+from backend.config import ClampedGate, MoEConfig
+from backend.kernels.experts import BiasedExperts, StackedExperts, kernel
 from backend.kernels.lora import AdapterRows, SlotWeights
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
@@ -48,6 +48,29 @@ def check_layer() -> None:
     for begin, end in ((0, 1), (4, 9), (22, 23)):
         torch.testing.assert_close(layer(x[begin:end]), found[begin:end], rtol=1e-5, atol=1e-6)
     assert layer(x[:0]).shape == (0, NARROW)
+
+
+def check_biases() -> None:
+    """Biases, and another gate, as the reference has them, without a wait."""
+    torch.manual_seed(8)
+    gate_up = torch.randn(EXPERTS, 2 * WIDE, NARROW) / 6, torch.randn(EXPERTS, 2 * WIDE)
+    down = torch.randn(EXPERTS, NARROW, WIDE) / 5, torch.randn(EXPERTS, NARROW)
+    pairs = (zip(*each, strict=True) for each in (gate_up, down))
+    linears = [[Linear([own], [bias], "plain") for own, bias in each] for each in pairs]
+    router = Linear([torch.randn(EXPERTS, NARROW)], [torch.randn(EXPERTS)], "plain")
+    config = MoEConfig(EXPERTS, TOP_K, WIDE, True, has_bias=True, gate=ClampedGate(1.702, 0.8))
+    layer, x = MoE(config, router, *linears), torch.randn(23, NARROW)
+    expected = layer(x)
+    stacked = StackedExperts(EXPERTS, WIDE, NARROW, torch.float32, torch.device("cpu"))
+    for own, memory in zip(linears, (stacked.gate_up, stacked.down), strict=True):
+        for linear, part in zip(own, memory, strict=True):
+            linear.move_to(part)
+    torch.testing.assert_close(layer(x), expected)
+    layer.fused = BiasedExperts(stacked, (gate_up[1], down[1]), layer.gate)
+    with Waits() as waits:
+        found = layer(x)
+    assert not waits.reads, waits.reads
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def check_adapters() -> None:
@@ -105,6 +128,7 @@ def check_grids() -> None:
 if __name__ == "__main__":
     with torch.inference_mode():
         check_layer()
+        check_biases()
         check_adapters()
         check_hyper_experts()
         check_grids()

@@ -1,4 +1,4 @@
-"""Pages in 8 bits attend as what they hold does in float32."""
+"""Pages in 8 bits attend as what they hold does in float32; sinks take a share of the softmax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backend.kernels.paged_attention import WindowPlan
-from backend.kernels.paged_attention.reference import paged_attention
+from backend.kernels.paged_attention.reference import paged_attention, plain_attention
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise
 from tests.backend.kernels.paged_attention.planned import planned
 
@@ -23,3 +23,30 @@ def test_pages_in_8_bits(dtype: torch.dtype, head_dim: int, table: list[list[int
         for each in plan.by_window.values():
             assert isinstance(each, WindowPlan)
             assert torch.equal(paged_attention(q, stored, each.groups), paged_attention(q, wide, each.groups))
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("window", [None, 5])
+def test_sinks_by_their_definition(window: int | None, softcap: float | None) -> None:
+    """Each token by itself, in float64; sinks of minus infinity change nothing."""
+    kv, table = torch.randn(6, 16, 2, 2, 8), torch.tensor([[1, 2, 3], [4, 5, 0]])
+    lengths = [7, 1], [40, 18]
+    plan = planned(*lengths, table, (window,), torch.float32).by_window[window]
+    assert isinstance(plan, WindowPlan)
+    q, sinks = torch.randn(8, 4, 8), torch.randn(4) * 3
+    found = plain_attention(q, kv, plan.groups, softcap, sinks).view(8, 4, 8)
+    row = 0
+    for count, context, pages in zip(*lengths, table, strict=True):
+        own = kv[pages].flatten(0, 1).double()
+        for last in range(context - count, context):
+            first = 0 if window is None else max(0, last - window + 1)
+            for head in range(4):
+                keys, values = own[first : last + 1, :, head // 2].unbind(1)
+                scores = keys @ q[row, head].double() / 8**0.5
+                scores = scores if softcap is None else (scores / softcap).tanh() * softcap
+                powers = scores.exp()
+                expected = (powers @ values) / (powers.sum() + sinks[head].double().exp())
+                torch.testing.assert_close(found[row, head].double(), expected, rtol=1e-5, atol=1e-6)
+            row += 1
+    without = plain_attention(q, kv, plan.groups, softcap, torch.full((4,), float("-inf")))
+    torch.testing.assert_close(without, plain_attention(q, kv, plan.groups, softcap))
