@@ -185,7 +185,7 @@ class WeightFormat:
 class QuantizationConfig:
     """The formats of a checkpoint's quantised weights; which weights they are, its tensors tell."""
 
-    method: Literal["awq", "compressed-tensors", "fp8", "gptq", "gptq_v2"]
+    method: Literal["awq", "compressed-tensors", "fp8", "gptq", "gptq_v2", "mxfp4"]
     formats: tuple[WeightFormat, ...]  # several, where modules differ
     is_reordered: bool = False  # each weight says which group its columns are in (GPTQ's act-order)
 

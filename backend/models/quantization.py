@@ -60,6 +60,11 @@ def _fp8(section: ConfigReader) -> QuantizationConfig:
     return QuantizationConfig("fp8", tuple(WeightFormat("fp8", 8, each, is_packed=False) for each in blocks))
 
 
+def _mxfp4(section: ConfigReader) -> QuantizationConfig:
+    """Blocks of 32, which no key changes."""
+    return QuantizationConfig("mxfp4", (WeightFormat("mxfp4", 4, (1, 32)),))
+
+
 def _integers(section: ConfigReader, *known: int) -> WeightFormat:
     """The format of GPTQ and AWQ: words of integers with zero points."""
     bits = section.positive("bits")
@@ -152,4 +157,5 @@ _METHODS: dict[str, Callable[[ConfigReader], QuantizationConfig]] = {
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,
     "gptq": _gptq,
+    "mxfp4": _mxfp4,
 }

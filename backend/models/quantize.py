@@ -18,6 +18,7 @@ from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig, QuantizeConfig
 from backend.digests import revision_of
+from backend.errors import CheckpointError
 from backend.kernels.linear import PackedWeight
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
@@ -28,7 +29,7 @@ from backend.layers.moe_variants import SharedMoE
 from backend.layers.step_input import step_of_tables
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder, DecoderLayer, open_context
-from backend.models.names import WeightNames
+from backend.models.names import StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.quantization import check_unquantized
 from backend.models.weights import WeightReader
@@ -68,6 +69,11 @@ def build_quantized(
     quantize = config.quantize
     assert quantize is not None
     check_unquantized(model)
+    if isinstance(names.experts, StackedNames):
+        raise CheckpointError(
+            f"{config.checkpoint} has stacked experts, which `quantize` cannot round: remove `quantize`, or "
+            "give the checkpoint in mxfp4"
+        )
     builder: DecoderBuilder
     with kept.locked():
         found = kept.read()

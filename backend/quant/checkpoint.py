@@ -6,6 +6,7 @@ from backend.config import QuantizationConfig
 from backend.quant.read_awq import read_awq
 from backend.quant.read_compressed import read_compressed
 from backend.quant.read_gptq import read_gptq
+from backend.quant.read_mxfp4 import read_mxfp4
 from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import Tensors
 
@@ -19,5 +20,7 @@ def read_quantized(
             return read_gptq(tensors, module, shape, config)
         case "awq":
             return read_awq(tensors, module, shape, config.formats)
+        case "mxfp4":
+            return read_mxfp4(tensors, module, shape, config.formats)
         case "compressed-tensors" | "fp8":
             return read_compressed(tensors, module, shape, config.formats)

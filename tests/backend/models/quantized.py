@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from tests.backend.models.checkpoints import Variant, write_checkpoint
 
@@ -85,6 +86,30 @@ def awq(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         ".scales": scales.T,
     }
     return tensors, (values - zeros[:, groups]) * scales[:, groups]
+
+
+def write_mxfp4(plain: Path, folder: Path) -> None:
+    """The checkpoint `plain` with random blocks for its stacked experts, as they are published.
+
+    Those of `plain` become what transformers decodes.
+    """
+    folder.mkdir()
+    raw = json.loads((plain / "config.json").read_text())
+    section = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps({**raw, "quantization_config": section}))
+    random = torch.Generator().manual_seed(0)
+    tensors = load_file(plain / "model.safetensors")
+    written = dict(tensors)
+    for name, tensor in tensors.items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, columns, rows = written.pop(name).shape
+            shape = experts, rows, columns // 32
+            blocks = torch.randint(0, 256, (*shape, 16), generator=random, dtype=torch.uint8)
+            scales = torch.randint(121, 125, shape, generator=random, dtype=torch.uint8)
+            written |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            tensors[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).to(tensor.dtype)
+    save_file(tensors, plain / "model.safetensors", {"format": "pt"})
+    save_file(written, folder / "model.safetensors", {"format": "pt"})
 
 
 def _asymmetric(weight: Tensor, groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:

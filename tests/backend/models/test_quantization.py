@@ -64,6 +64,7 @@ def fp8(rows: int, columns: int) -> WeightFormat:
             [integers(4, 128), integers(4, 32), integers(8, 128)],
         ),
         (AWQ, "awq", [integers(4, 64)]),
+        ({"quant_method": "mxfp4"}, "mxfp4", [WeightFormat("mxfp4", 4, (1, 32))]),
         (FP8, "fp8", [fp8(128, 128)]),
         ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8", [fp8(0, 0), fp8(1, 0)]),
     ],

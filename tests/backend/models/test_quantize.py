@@ -159,6 +159,12 @@ def test_quantised_checkpoints_are_refused(tmp_path: Path) -> None:
         load(rounded, "int4")
 
 
+def test_stacked_experts_are_refused(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["gpt-oss"], tmp_path)
+    with pytest.raises(CheckpointError, match="has stacked experts, which `quantize` cannot round"):
+        load(tmp_path, "int4")
+
+
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     write_checkpoint(BY_NAME["qwen3"], tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
