@@ -15,8 +15,9 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn"]
 Activation = Literal["silu", "gelu_tanh"]
-QKNorm = Literal["head", "all"]
-"""RMSNorm of each query and key head with weights of its size, or of all query heads and all key heads."""
+QKNorm = Literal["head", "rotated_head", "all"]
+"""RMSNorm of each query and key head with weights of its size, the same after rotation, or of all query heads
+and all key heads."""
 RouterScores = Literal["softmax", "sigmoid"]
 GroupScore = Literal["top2", "max"]
 """A group of experts by the sum of its two highest scores, or by its highest."""
@@ -98,6 +99,7 @@ class RopeConfig:
     beta_slow: float = 1.0  # yarn
     attention_factor: float = 1.0  # yarn: multiplies cos and sin
     rotated: float = 1.0  # the share of each head's dimensions that is rotated, from the first on
+    is_interleaved: bool = False  # neighbours are pairs, not dimensions half a head apart
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
 

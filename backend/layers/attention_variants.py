@@ -45,11 +45,14 @@ class VariantAttention(Attention):
         shape = self.shape
         heads = self.qkv(x, context.adapters).view(len(x), -1, shape.head_dim)
         queries, keys_values = heads[:, : shape.num_heads], heads[:, shape.num_heads :]
-        self._normalise(heads[:, : shape.num_heads + shape.num_kv_heads])
+        queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
+        if self.spec.qk_norm != "rotated_head":
+            self._normalise(queries_keys)
         if self.rope is not None:
             angles = context.by_rope[self.rope]
-            turned = heads[:, : shape.num_heads + shape.num_kv_heads, : angles.table.shape[-1]]
-            rotate(turned, angles)
+            rotate(queries_keys[:, :, : angles.table.shape[-1]], angles)
+        if self.spec.qk_norm == "rotated_head":
+            self._normalise(queries_keys)
         if self.query_scale != 1:
             queries *= self.query_scale
         context.kv.write(shape.layer, context.slots, keys_values)
@@ -60,7 +63,7 @@ class VariantAttention(Attention):
         norm, num_heads = self.qk_norm, self.shape.num_heads
         if norm is None:
             return
-        if self.spec.qk_norm == "head":
+        if self.spec.qk_norm != "all":
             queries_keys.copy_(norm(queries_keys))
             return
         begin = 0

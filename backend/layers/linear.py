@@ -55,6 +55,7 @@ class LinearPart:
 
     linear: Linear
     part: int
+    order: Tensor | None = None  # its row i is row order[i] of the checkpoint's module
 
     @property
     def in_features(self) -> int:

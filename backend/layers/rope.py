@@ -49,6 +49,18 @@ class Rope:
         return table.to(self.dtype)
 
 
+def halves_order(config: RopeConfig, head_dim: int, num_heads: int) -> Tensor | None:
+    """Which row of q or k is which, to rotate halves, as kernels do, where `config` rotates neighbours.
+
+    [num_heads · head_dim]; None: as they are. Scores do not change, as q and k are reordered alike.
+    """
+    if not config.is_interleaved:
+        return None
+    own, turned = torch.arange(head_dim), int(head_dim * config.rotated)
+    own = torch.cat((own[:turned:2], own[1:turned:2], own[turned:]))
+    return (torch.arange(num_heads)[:, None] * head_dim + own).flatten()
+
+
 def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
     """Radians per position of each pair of dimensions, [head_dim / 2] fp32."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim

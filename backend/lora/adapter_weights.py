@@ -156,6 +156,7 @@ def _factors(
     down, up = pair.down, pair.up
     for side, tensor, shape in zip("AB", (down, up), wanted, strict=True):
         _check_shape(path, f"{module}.lora_{side}.weight", tensor, shape, config.base)
+    up = up if site.order is None else up[site.order]
     scaled = (up.float() * config.scale_of(pair.key, rank)).T.to(dtype).contiguous()
     kept = down.to(dtype).contiguous()
     _check_finite(path, f"{module}.lora_A.weight", kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import ScoredChoice, SharedMoE
 from backend.layers.norm import NoNorm, RMSNorm, Scale
-from backend.layers.rope import Rope
+from backend.layers.rope import Rope, halves_order
 from backend.models.decoder import Decoder, DecoderLayer, OutputNormLayer
 from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import SHARED, ExpertNames, StackedNames, WeightNames
@@ -105,8 +105,12 @@ class DecoderBuilder:
             parts = {names.qkv: queries + 2 * keys}
         qkv = {prefix + name: rows for name, rows in parts.items()}
         shape = AttentionShape(layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.window)
+        orders = {
+            prefix + name: self._order(spec, count)
+            for name, count in ((names.query, spec.num_heads), (names.key, spec.num_kv_heads))
+        }
         linears = (
-            self.linear(qkv, hidden_size, bias=spec.qkv_bias),
+            self.linear(qkv, hidden_size, bias=spec.qkv_bias, orders=orders),
             self.linear({prefix + names.out: hidden_size}, queries, bias=spec.o_bias),
         )
         qk_norm = self._qk_norm(prefix, spec) if spec.qk_norm else None
@@ -119,12 +123,15 @@ class DecoderBuilder:
             sinks = sinks.to(self.precision.device, torch.float32)
         return VariantAttention(shape, spec, rope, linears, qk_norm, sinks)
 
+    def _order(self, spec: AttentionSpec, num_heads: int) -> Tensor | None:
+        return None if spec.rope is None else halves_order(spec.rope, spec.head_dim, num_heads)
+
     def _is_plain(self, spec: AttentionSpec) -> bool:
         """Whether the layer has only parts that all kernels know."""
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
         has_rope_everywhere = all(layer.attention.rope is not None for layer in self.config.layers)
         has_plain_scores = spec.scale is None and spec.softcap is None and not spec.has_sinks
-        return has_one_rope and has_rope_everywhere and has_plain_scores and spec.qk_norm != "all"
+        return has_one_rope and has_rope_everywhere and has_plain_scores and spec.qk_norm in (None, "head")
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
         """One norm for queries and keys, with one row of weights per head, or one number for each feature."""
@@ -133,6 +140,8 @@ class DecoderBuilder:
             self._norm_weight(prefix + name, count * spec.head_dim)
             for name, count in zip((self.names.query_norm, self.names.key_norm), heads, strict=True)
         )
+        if (order := self._order(spec, 1)) is not None:
+            query, key = query[order], key[order]
         if spec.qk_norm == "all":
             return RMSNorm(torch.cat((query, key)), self.config.rms_norm_eps)
         weight = torch.cat((query.expand(spec.num_heads, -1), key.expand(spec.num_kv_heads, -1)))
@@ -236,14 +245,32 @@ class DecoderBuilder:
         return FusedExperts(gates, ups, read(names.down, (narrow, wide)), moe.experts_per_token)
 
     def linear(
-        self, rows: dict[str, int], columns: int, *, bias: bool = False, layout: WeightLayout | None = None
+        self,
+        rows: dict[str, int],
+        columns: int,
+        *,
+        bias: bool = False,
+        layout: WeightLayout | None = None,
+        orders: Mapping[str, Tensor | None] | None = None,
     ) -> Linear:
-        """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases."""
+        """Stack the weights named by `rows` (name → number of rows) and, with `bias`, their biases.
+
+        `orders`: name → the order in which rows are to be, where it is another one than the checkpoint's.
+        """
+        order = {name: found for name, found in (orders or {}).items() if found is not None}
         stored = [self._read(name, (count, columns)) for name, count in rows.items()]
+        if order:
+            stored = [
+                dense(weight)[order[name]] if name in order else weight
+                for name, weight in zip(rows, stored, strict=True)
+            ]
         biases = None
         sizes = {name.removesuffix("weight") + "bias": count for name, count in rows.items()}
         if bias:
             biases = [self._place(self.reader.get(name, (count,))) for name, count in sizes.items()]
+            biases = [
+                own[order[name]] if name in order else own for name, own in zip(rows, biases, strict=True)
+            ]
         elif self.config.quantization is not None:
             self._check_biases(sizes)
         is_site = layout is None
@@ -252,8 +279,8 @@ class DecoderBuilder:
             stored = [dense(weight) for weight in stored]
         linear = self._assemble(stored, biases, layout)
         if is_site:  # adapters cannot change a router
-            parts = (name.removesuffix(".weight") for name in rows)
-            self.sites.update({name: LinearPart(linear, i) for i, name in enumerate(parts)})
+            parts = {name: LinearPart(linear, i, order.get(name)) for i, name in enumerate(rows)}
+            self.sites.update({name.removesuffix(".weight"): part for name, part in parts.items()})
         return linear
 
     def _assemble(

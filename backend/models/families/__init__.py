@@ -7,13 +7,17 @@ compares architecture names. Adding a family: its module, a line here, a variant
 from __future__ import annotations
 
 from backend.models.families import (
+    ernie4_5,
+    ernie4_5_moe,
     exaone4,
     gemma,
     gemma2,
     gemma3,
+    glm4,
     glm4_moe,
     gpt_oss,
     granite,
+    hunyuan_v1_dense,
     hy_v3,
     llama,
     minimax_m2,
@@ -36,13 +40,17 @@ __all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
 FAMILIES: dict[str, Family] = {
     family.architecture: family
     for family in (
+        ernie4_5.FAMILY,
+        ernie4_5_moe.FAMILY,
         exaone4.FAMILY,
         gemma.FAMILY,
         gemma2.FAMILY,
         gemma3.FAMILY,
+        glm4.FAMILY,
         glm4_moe.FAMILY,
         gpt_oss.FAMILY,
         granite.FAMILY,
+        hunyuan_v1_dense.FAMILY,
         hy_v3.FAMILY,
         llama.FAMILY,
         minimax_m2.FAMILY,

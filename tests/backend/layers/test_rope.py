@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from backend.config import RopeConfig
-from backend.layers.rope import Rope, frequencies
+from backend.layers.rope import Rope, frequencies, halves_order
 from backend.models.checkpoint_config import read_model_config
 
 BASE = {
@@ -93,3 +93,18 @@ def test_a_gpu_has_its_whole_table_from_the_beginning(
     table = reserved(positions[:1], 6).table
     assert table.shape[1] == 9000 and reserved(positions, 9000).table is table
     assert torch.equal(reserved(positions, 9000).gather()[1], grown(positions, 9000).gather()[1])
+
+
+def test_reordered_neighbours_rotate_as_halves() -> None:
+    config, heads, size = RopeConfig(rotated=0.5, is_interleaved=True), 3, 16
+    order = halves_order(config, size, heads)
+    assert order is not None and halves_order(RopeConfig(), size, heads) is None
+    x, angles = torch.randn(heads, size), 5.0 * frequencies(config, 8)
+    cos, sin = angles.cos(), angles.sin()
+    even, odd = x[:, 0:8:2], x[:, 1:8:2]
+    neighbours = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(1)
+    expected = torch.cat((neighbours, x[:, 8:]), dim=1)
+    ours = x.flatten()[order].view(heads, size)
+    low, high = ours[:, :4], ours[:, 4:8]
+    got = torch.cat((low * cos - high * sin, high * cos + low * sin, ours[:, 8:]), dim=1)
+    torch.testing.assert_close(got.flatten(), expected.flatten()[order])

@@ -47,6 +47,8 @@ GLM_MOE = {"num_experts_per_tok": 2, "n_routed_experts": 6, "moe_intermediate_si
 GLM_GROUPS = {**GLM_MOE, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}
 HY3 = {"num_experts_per_tok": 2, "num_experts": 6, "moe_intermediate_size": 40, "head_dim": 16}
 MINIMAX = {**MOE, "head_dim": 16, "rope_parameters": PARTIAL}
+ERNIE_MOE = {"moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 40, "num_hidden_layers": 4}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
 MHA = {"num_key_value_heads": 4}
 EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 BIASES = {"attention_bias": True, "mlp_bias": True}
@@ -120,6 +122,26 @@ VARIANTS = [
     Variant("minimax-m2-full", "minimax_m2", {**MINIMAX, "rope_parameters": None, "head_dim": 24}),
     Variant("minimax-m2-tied", "minimax_m2", {**MINIMAX, "tie_word_embeddings": True, **MHA}),
     Variant("minimax-m2-three", "minimax_m2", {**MINIMAX, "num_experts_per_tok": 3, "rope_parameters": YARN}),
+    Variant("ernie4.5", "ernie4_5", {"head_dim": 16}),
+    Variant("ernie4.5-biases", "ernie4_5", {"use_bias": True, "head_dim": 24}),
+    Variant("ernie4.5-untied", "ernie4_5", {"tie_word_embeddings": False, "head_dim": 32, **MHA}),
+    Variant("ernie4.5-yarn", "ernie4_5", {"rope_parameters": YARN, "head_dim": 16}),
+    Variant("ernie4.5-moe", "ernie4_5_moe", ERNIE_MOE),
+    Variant("ernie4.5-moe-interval", "ernie4_5_moe", {**ERNIE_MOE, "moe_layer_interval": 2}),
+    Variant("ernie4.5-moe-ends", "ernie4_5_moe", {**ERNIE_MOE, "moe_layer_end_index": 2, "moe_k": 3}),
+    Variant("ernie4.5-moe-alone", "ernie4_5_moe", {**ERNIE_MOE, "moe_num_shared_experts": 0}),
+    Variant("glm4", "glm4", {"head_dim": 16}),
+    Variant("glm4-no-biases", "glm4", {"head_dim": 24, "attention_bias": False}),
+    Variant("glm4-tied", "glm4", {"head_dim": 32, "tie_word_embeddings": True, **MHA}),
+    Variant(
+        "glm4-quarter",
+        "glm4",
+        {"head_dim": 16, "rope_parameters": {**PARTIAL, "partial_rotary_factor": 0.25}},
+    ),
+    Variant("hunyuan", "hunyuan_v1_dense", {"head_dim": 16}),
+    Variant("hunyuan-dynamic", "hunyuan_v1_dense", {"head_dim": 16, "rope_parameters": DYNAMIC}),
+    Variant("hunyuan-biases", "hunyuan_v1_dense", {"head_dim": 24, "attention_bias": True}),
+    Variant("hunyuan-tied", "hunyuan_v1_dense", {"head_dim": 32, "tie_word_embeddings": True, **MHA}),
     Variant("gemma", "gemma", {"head_dim": 16}),
     Variant("gemma2", "gemma2", GEMMA),
     Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),

@@ -143,6 +143,21 @@ def test_missing_tensor(checkpoint: Path) -> None:
     refuse(checkpoint, repr(name), "incomplete")
 
 
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [
+        ("glm4-moe", "model.layers.1.mlp.gate.e_score_correction_bias"),
+        ("ernie4.5-moe", "model.layers.1.mlp.moe_statics.e_score_correction_bias"),
+        ("qwen2-moe", "model.layers.0.mlp.shared_expert_gate.weight"),
+        ("hy3", "model.layers.1.mlp.shared_mlp.up_proj.weight"),
+    ],
+)
+def test_missing_tensor_beside_experts(variant: str, name: str, tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME[variant], tmp_path)
+    edit_tensors(tmp_path, lambda tensors: tensors.pop(name))
+    refuse(tmp_path, repr(name), "incomplete")
+
+
 def test_wrong_shape(checkpoint: Path) -> None:
     edit_config(checkpoint, lambda raw: raw.update(intermediate_size=100))
     refuse(checkpoint, "mlp.gate_proj.weight", "[96, 64]", "[100, 64]")

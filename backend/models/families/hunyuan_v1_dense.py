@@ -1,0 +1,46 @@
+"""Hunyuan, dense: Llama with QK-norm after the rotation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backend.config import LayerSpec, RopeConfig
+from backend.models.config_reader import ConfigReader
+from backend.models.families import llama
+from backend.models.families.family import Family
+from backend.models.layer_specs import read_attention, read_dense, same_layers, with_biases
+from backend.models.names import WeightNames
+from backend.models.rope_config import read_rope
+
+
+def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
+    """All layers alike."""
+    attention = with_biases(read_attention(reader, _read_rope(reader)), reader.flag("attention_bias"))
+    return same_layers(reader, replace(attention, qk_norm="rotated_head"), read_dense(reader))
+
+
+def _read_rope(reader: ConfigReader) -> RopeConfig:
+    """Published files call their rotation dynamic, but its `alpha` is fixed: a larger base."""
+    key = "rope_scaling" if reader.raw.get("rope_scaling") else "rope_parameters"
+    found = reader.raw.get(key)
+    alpha = found.get("alpha") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not alpha or found.get("rope_type", found.get("type")) != "dynamic":
+        return read_rope(reader)
+    section = {name: value for name, value in found.items() if name not in ("rope_type", "type")}
+    rope = read_rope(ConfigReader(reader.path, {**reader.raw, key: section}))
+    size = read_attention(reader, rope).head_dim
+    factor = ConfigReader(reader.path, found).positive_number("alpha") ** (size / (size - 2))
+    return replace(rope, theta=rope.theta * factor)
+
+
+DEFAULTS = {**llama.DEFAULTS, "vocab_size": 290_943, "rms_norm_eps": 1e-5}
+
+FAMILY = Family(
+    architecture="HunYuanDenseV1ForCausalLM",
+    model_type="hunyuan_v1_dense",
+    defaults=DEFAULTS,
+    names=WeightNames(
+        query_norm="self_attn.query_layernorm.weight", key_norm="self_attn.key_layernorm.weight"
+    ),
+    read_layers=read_layers,
+)
