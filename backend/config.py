@@ -111,6 +111,7 @@ class AttentionSpec:
     num_kv_heads: int
     head_dim: int
     rope: RopeConfig | None  # None: positions are not encoded
+    kv_source: int | None = None  # the earlier layer whose keys and values it reads; None: it has its own
     window: int | None = None  # tokens, the query's own included; None: full attention
     qkv_bias: bool = False
     o_bias: bool = False
@@ -225,14 +226,20 @@ class ModelConfig:
 
     @property
     def attention(self) -> AttentionSpec:
-        """The first layer's attention; all layers have equal heads."""
+        """The first layer's attention."""
         return self.layers[0].attention
 
     @property
     def ropes(self) -> tuple[RopeConfig, ...]:
-        """The distinct rotary embeddings of the layers."""
-        found = (layer.attention.rope for layer in self.layers)
-        return tuple(dict.fromkeys(rope for rope in found if rope is not None))
+        """The rotary embedding of each of `rotations`."""
+        return tuple(rope for rope, _ in self.rotations)
+
+    @property
+    def rotations(self) -> tuple[tuple[RopeConfig, int], ...]:
+        """The distinct rotary embeddings of the layers, each with the dimensions of a head."""
+        own = (layer.attention for layer in self.layers)
+        found = ((each.rope, each.head_dim) for each in own)
+        return tuple(dict.fromkeys((rope, size) for rope, size in found if rope is not None))
 
     @property
     def windows(self) -> tuple[int | None, ...]:

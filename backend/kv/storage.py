@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,41 +15,62 @@ from backend.types import PAGE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
+class KVShape:
+    """The keys and values of one layer."""
+
+    num_kv_heads: int
+    head_dim: int
+    source: int | None = None  # the earlier layer of this shape that stores them; None: the layer itself
+
+
+@dataclass(frozen=True, slots=True)
 class KVLayout:
     """The shape of one page of a model's KV memory."""
 
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
+    layers: tuple[KVShape, ...]
     dtype: torch.dtype  # int8 and float8_e4m3fn: with a scale for each slot and head
     device: torch.device
+
+    def page_shape(self, shape: KVShape) -> tuple[int, ...]:
+        """One page of a layer; in 8 bits the last axis is wider than `head_dim`, see quantised_kv.py."""
+        return PAGE_TOKENS, 2, shape.num_kv_heads, stored_width(shape.head_dim, self.dtype)
+
+    @property
+    def own(self) -> list[int]:
+        """The layers that store keys and values themselves."""
+        return [number for number, shape in enumerate(self.layers) if shape.source is None]
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers, keys and values, scales included."""
-        return self.num_layers * PAGE_TOKENS * 2 * self.num_kv_heads * self.width * self.dtype.itemsize
-
-    @property
-    def width(self) -> int:
-        """Elements of one head of one slot: `head_dim`, or more in 8 bits; see kernels/quantised_kv.py."""
-        return stored_width(self.head_dim, self.dtype)
+        pages = (self.page_shape(self.layers[number]) for number in self.own)
+        return sum(math.prod(page) for page in pages) * self.dtype.itemsize
 
 
 class KVStorage:
-    """Keys and values [num_layers, num_pages, 16, 2, kv_heads, width]; axis 3 is (key, value).
+    """Keys and values by layer, [num_pages, 16, 2, kv_heads, width]; axis 2 is (key, value).
 
-    Pages start as zeros and only ever hold finite numbers: attention multiplies masked slots by 0, and
-    0 * NaN would leak from one sequence into another.
+    A page has one number in all layers. Layers of one shape are parts of one tensor. Pages start as zeros
+    and only ever hold finite numbers: attention multiplies masked slots by 0, and 0 * NaN would leak from one
+    sequence into another.
     """
 
     __slots__ = ("layers", "layout", "memory", "slots")
 
     def __init__(self, layout: KVLayout, num_pages: int) -> None:
         self.layout = layout
-        shape = (layout.num_layers, num_pages, PAGE_TOKENS, 2, layout.num_kv_heads, layout.width)
+        counts = Counter(layout.layers[number] for number in layout.own)
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
-        self.memory = torch.zeros(shape, dtype=layout.dtype, device=layout.device)
-        self.layers = list(self.memory.unbind())
+        self.memory = [  # by distinct shape, [its layers, num_pages, 16, 2, kv_heads, width]
+            torch.zeros(
+                (count, num_pages, *layout.page_shape(shape)), dtype=layout.dtype, device=layout.device
+            )
+            for shape, count in counts.items()
+        ]
+        parts = {shape: iter(memory.unbind()) for shape, memory in zip(counts, self.memory, strict=True)}
+        self.layers: list[Tensor] = []
+        for shape in layout.layers:
+            self.layers.append(next(parts[shape]) if shape.source is None else self.layers[shape.source])
         # By layer, [num_pages * 16, 2 * kv_heads, width].
         self.slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
@@ -67,15 +90,18 @@ class KVStorage:
         Pages of the copy are ordered by sequence.
         """
         count, width = pages.shape
-        layout = replace(self.layout, num_layers=self.layout.num_layers - first_layer)
+        layout = replace(self.layout, layers=self.layout.layers[first_layer:])
+        assert not first_layer or len(layout.own) == len(layout.layers), "sources have other numbers there"
         copy = KVStorage(layout, count * (width + num_more))
-        for source, target in zip(self.layers[first_layer:], copy.layers, strict=True):
+        for number in layout.own:
+            source, target = self.layers[first_layer + number], copy.layers[number]
             target.view(count, width + num_more, *source.shape[1:])[:, :width] = source[pages]
         return copy
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Copy the slots `sources` [n] to `targets` [n] in every layer; they may overlap."""
-        for layer in self.slots:
+        for number in self.layout.own:
+            layer = self.slots[number]
             # Torch copies no rows of float8 by index.
             slots = layer.view(torch.int8) if layer.dtype in LARGEST else layer
             slots.index_copy_(0, targets, slots.index_select(0, sources))

@@ -64,11 +64,11 @@ class DecoderBuilder:
         )
 
     def ropes(self) -> list[Rope]:
-        """The rotary embeddings of the layers: one for each of config.ropes."""
-        precision, head_dim = self.precision, self.config.attention.head_dim
+        """The rotary embeddings of the layers: one for each of config.rotations."""
+        precision = self.precision
         return [
             Rope(rope, int(head_dim * rope.rotated), precision.compute, precision.device)
-            for rope in self.config.ropes
+            for rope, head_dim in self.config.rotations
         ]
 
     def layer(self, layer: int) -> DecoderLayer:
@@ -116,7 +116,7 @@ class DecoderBuilder:
         qk_norm = self._qk_norm(prefix, spec) if spec.qk_norm else None
         if self._is_plain(spec):
             return Attention(shape, *linears, qk_norm)
-        rope = None if spec.rope is None else self.config.ropes.index(spec.rope)
+        rope = None if spec.rope is None else self.config.rotations.index((spec.rope, spec.head_dim))
         sinks = None
         if spec.has_sinks:
             sinks = _own(self.reader.get(prefix + names.sinks, (spec.num_heads,)))

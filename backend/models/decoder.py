@@ -60,7 +60,7 @@ class Decoder:
 
     config: ModelConfig
     embedding: Embedding
-    ropes: Sequence[Rope]  # one for each of config.ropes
+    ropes: Sequence[Rope]  # one for each of config.rotations
     layers: list[DecoderLayer]
     final_norm: RMSNorm
     head: Linear

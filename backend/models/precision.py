@@ -10,7 +10,7 @@ from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels.device import uses_triton
 from backend.kernels.linear import WeightLayout, paired
-from backend.kv.storage import KVLayout
+from backend.kv.storage import KVLayout, KVShape
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -38,8 +38,9 @@ class Precision:
 
     def kv_layout(self, model: ModelConfig) -> KVLayout:
         """The shape of the model's KV memory."""
-        attention = model.attention
-        return KVLayout(model.num_layers, attention.num_kv_heads, attention.head_dim, self.kv, self.device)
+        own = (layer.attention for layer in model.layers)
+        shapes = tuple(KVShape(each.num_kv_heads, each.head_dim, each.kv_source) for each in own)
+        return KVLayout(shapes, self.kv, self.device)
 
 
 def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:

@@ -21,7 +21,7 @@ from backend.config import AttentionSpec, DenseSpec, EngineConfig, LayerSpec, Mo
 from backend.errors import CheckpointError
 from backend.kernels.draft_chain import ChainWeights
 from backend.kernels.linear import keeps_float32
-from backend.kv.storage import KVLayout
+from backend.kv.storage import KVLayout, KVShape
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
@@ -133,7 +133,8 @@ class HeadReader:
     def kv_layout(self, num_layers: int) -> KVLayout:
         """The shape of its KV memory."""
         shape, precision = self._shape, self.precision
-        return KVLayout(num_layers, shape.num_key_value_heads, shape.head_dim, precision.kv, precision.device)
+        layers = (KVShape(shape.num_key_value_heads, shape.head_dim),) * num_layers
+        return KVLayout(layers, precision.kv, precision.device)
 
     def chain(self, embedding: Tensor, layer: DecoderLayer, config: EngineConfig) -> ChainWeights | None:
         """What every head has of the compiled roll-out; None where it is not used."""

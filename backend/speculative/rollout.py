@@ -188,7 +188,8 @@ def num_elements(config: ModelConfig) -> int:
 def can_compile(config: ModelConfig, names: WeightNames) -> bool:
     """Whether the compiled roll-out knows all parts of the model."""
     is_known = all(layer == _known(layer) for layer in config.layers)
-    has_one_rope = len(config.ropes) == 1 and config.ropes[0].rotated == 1
+    (attention, *others) = {replace(layer.attention, window=None) for layer in config.layers}
+    has_one_rope = not others and attention.rope is not None and attention.rope.rotated == 1
     return is_known and has_one_rope and names.norms_inputs_alone and config.scalars == Scalars()
 
 
@@ -281,4 +282,5 @@ def roll_out_compiled(
         limits=np.array(limits),
         **options,
     )
-    return [*draft_chain.roll_out(chain, storage.memory.numpy(), rows, MIN_PATH_PROBABILITY)]
+    (memory,) = storage.memory
+    return [*draft_chain.roll_out(chain, memory.numpy(), rows, MIN_PATH_PROBABILITY)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backend.kernels.paged_attention import paged_attention
 from backend.kernels.rotary import Angles
-from backend.kv.storage import KVLayout, KVStorage
+from backend.kv.storage import KVLayout, KVShape, KVStorage
 from backend.speculative import BRANCHES, MIN_NODE_PROBABILITY, MIN_PATH_PROBABILITY
 from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out
 from backend.speculative.tree import TreeBudget, paths
@@ -68,14 +68,14 @@ def test_what_is_not_finite_ends_a_chain() -> None:
     assert [len(chain) for chain in roll_out(sure, lambda _: nothing, [4, 4])] == [2, 2]
 
 
-LAYOUT = KVLayout(num_layers=2, num_kv_heads=2, head_dim=8, dtype=torch.float32, device=torch.device("cpu"))
+LAYOUT = KVLayout((KVShape(num_kv_heads=2, head_dim=8),) * 2, torch.float32, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool) -> None:
     torch.manual_seed(1)
     storage = KVStorage(LAYOUT, 9)
-    storage.memory.normal_()
+    storage.memory[0].normal_()
     known = [20, 3, 37]
     table = page_table([[3, 5], [8], [1, 0, 7]], 37)
     visible = np.arange(48) < np.array(known)[:, None]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from backend.config import EngineConfig
 from backend.kernels import draft_chain
-from backend.kv.storage import KVLayout, KVStorage
+from backend.kv.storage import KVLayout, KVShape, KVStorage
 from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.eagle import EagleDrafter, load_eagle
 from backend.speculative.heads import HiddenStates, slots_of
@@ -169,15 +169,16 @@ def mixtures(pair: Any, garbage: float = 0.0) -> Mixtures:  # noqa: ANN401
     network = load_mixture(CONFIG, pair.model, str(pair.folder))
     assert network.chain is not None
     config, heads = pair.model.config, pair.model.config.attention
-    layout = KVLayout(config.num_layers, heads.num_kv_heads, heads.head_dim, torch.float32, CPU)
+    shape = KVShape(heads.num_kv_heads, heads.head_dim)
+    layout = KVLayout((shape,) * config.num_layers, torch.float32, CPU)
     found = (
         MixtureDrafter(network, KVStorage(layout, NUM_PAGES)),
         MixtureDrafter(replace(network, chain=None), KVStorage(layout, NUM_PAGES)),
     )
     torch.manual_seed(3)
-    memory = torch.randn_like(found[0]._storage.memory)
+    memory = torch.randn_like(found[0]._storage.memory[0])
     for drafter in found:
-        drafter._storage.memory.copy_(memory)
+        drafter._storage.memory[0].copy_(memory)
         drafter._is_captured[:] = True
     return found
 
