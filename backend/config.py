@@ -13,7 +13,7 @@ import msgspec
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
-RopeType = Literal["default", "linear", "llama3", "yarn"]
+RopeType = Literal["default", "linear", "llama3", "yarn", "proportional"]
 Activation = Literal["silu", "gelu_tanh"]
 QKNorm = Literal["head", "rotated_head", "all"]
 """RMSNorm of each query and key head with weights of its size, the same after rotation, or of all query heads
@@ -98,7 +98,7 @@ class RopeConfig:
     beta_fast: float = 32.0  # yarn
     beta_slow: float = 1.0  # yarn
     attention_factor: float = 1.0  # yarn: multiplies cos and sin
-    rotated: float = 1.0  # the share of each head's dimensions that is rotated, from the first on
+    rotated: float = 1.0  # the share of each head's dimensions that is rotated; see layers/rope.py
     is_interleaved: bool = False  # neighbours are pairs, not dimensions half a head apart
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
@@ -116,6 +116,8 @@ class AttentionSpec:
     qkv_bias: bool = False
     o_bias: bool = False
     qk_norm: QKNorm | None = None
+    value_norm: bool = False  # RMSNorm without weights of each value head
+    value_is_key: bool = False  # values are what keys are before norm and rotation
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
     has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
@@ -166,11 +168,20 @@ class MoEConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerInputSpec:
+    """An embedding of each token for one layer alone, beside the one that all layers share."""
+
+    size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """One layer of a decoder."""
 
     attention: AttentionSpec
     feed_forward: DenseSpec | MoEConfig
+    inputs: LayerInputSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class AttentionContext:
     kv: KVStorage
     adapters: AdapterRows | None = None  # None: no row uses one
     by_rope: Sequence[Angles] = ()  # the angles of each of Decoder.ropes
+    layer_inputs: Sequence[Tensor] = ()  # by layer [T, size], where layers have them
 
 
 @dataclass(frozen=True, slots=True)

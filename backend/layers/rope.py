@@ -15,13 +15,19 @@ _FIRST_ROWS = 4096
 
 
 class Rope:
-    """Cosines and sines by position, in a table that grows with the longest context."""
+    """Cosines and sines by position, in a table that grows with the longest context.
+
+    Where a share of each head is rotated, these are its first dimensions, and the table has no others. With
+    the type "proportional" they are pairs of the whole head, and the other pairs turn by 0.
+    """
 
     __slots__ = ("_frequencies", "_scale", "_table", "dtype")
 
     def __init__(self, config: RopeConfig, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype = dtype
-        self._frequencies = frequencies(config, head_dim).to(device)
+        is_whole = config.rope_type == "proportional"
+        width = head_dim if is_whole else int(head_dim * config.rotated)
+        self._frequencies = frequencies(config, width).to(device)
         self._scale = config.attention_factor
         self._table = self._rows(_FIRST_ROWS)
 
@@ -66,6 +72,9 @@ def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
     base = 1.0 / (config.theta**exponents)
     if config.rope_type == "linear":
+        return base / config.factor
+    if config.rope_type == "proportional":
+        base[int(head_dim * config.rotated) // 2 :] = 0
         return base / config.factor
     if config.rope_type == "llama3":
         return _llama3(base, config)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from backend.config import AttentionSpec, DenseSpec, ModelConfig, MoEConfig, RoutingConfig
+from backend.config import AttentionSpec, DenseSpec, LayerInputSpec, ModelConfig, MoEConfig, RoutingConfig
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import BiasedExperts, FusedExperts, StackedExperts
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
+from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding
+from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import ScoredChoice, SharedMoE
 from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope, halves_order
-from backend.models.decoder import Decoder, DecoderLayer, OutputNormLayer
+from backend.models.decoder import Decoder, DecoderLayer, LayerInputDecoder, OutputNormLayer, ScaledLayer
 from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import SHARED, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
@@ -54,7 +57,10 @@ class DecoderBuilder:
         stored = embedding if config.tie_word_embeddings else self._read(names.head, table)
         head = Linear([self._ready(stored)], None, self.precision.weights)
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
-        return Decoder(
+        make: Callable[..., Decoder] = Decoder
+        if (inputs := config.layers[0].inputs) is not None:
+            make = partial(LayerInputDecoder, layer_inputs=self._layer_inputs(inputs))
+        return make(
             config=config,
             embedding=Embedding(_own(embedding), self.precision.compute, config.scalars.embedding),
             ropes=self.ropes(),
@@ -63,11 +69,27 @@ class DecoderBuilder:
             head=head,
         )
 
+    def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
+        names, width = self.names.layer_inputs, spec.size * self.config.num_layers
+        table = self.reader.get(names.embedding, (spec.vocab_size, width)).to(self.precision.device)
+        return LayerInputs(
+            Embedding(_own(table), self.precision.compute, spec.size**0.5),
+            self.linear({names.projection: width}, self.config.hidden_size),
+            self.norm(names.norm, spec.size),
+        )
+
+    def _layer_input_block(self, prefix: str, spec: LayerInputSpec) -> LayerInputBlock:
+        names, size = self.names.layer_inputs, self.config.hidden_size
+        gate = self.linear({prefix + names.gate: spec.size}, size)
+        return LayerInputBlock(
+            gate, self.linear({prefix + names.out: size}, spec.size), self.norm(prefix + names.out_norm)
+        )
+
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers: one for each of config.rotations."""
         precision = self.precision
         return [
-            Rope(rope, int(head_dim * rope.rotated), precision.compute, precision.device)
+            Rope(rope, head_dim, precision.compute, precision.device)
             for rope, head_dim in self.config.rotations
         ]
 
@@ -88,7 +110,11 @@ class DecoderBuilder:
         )
         if names.attention_out_norm and names.mlp_out_norm:
             after = self.norm(prefix + names.attention_out_norm), self.norm(prefix + names.mlp_out_norm)
-            return OutputNormLayer(*sublayers, *after)
+            if names.layer_scale is None:
+                return OutputNormLayer(*sublayers, *after)
+            inputs = None if spec.inputs is None else self._layer_input_block(prefix, spec.inputs)
+            number = self.reader.get(prefix + names.layer_scale, (1,))
+            return ScaledLayer(*sublayers, *after, number.item(), inputs)
         if self.config.scalars.residual != 1:
             scale = Scale(self.config.scalars.residual)
             return OutputNormLayer(*sublayers, scale, scale)
@@ -103,6 +129,10 @@ class DecoderBuilder:
         parts = {names.query: queries, names.key: keys, names.value: keys}
         if names.qkv is not None:
             parts = {names.qkv: queries + 2 * keys}
+        if spec.value_is_key:
+            del parts[names.value]
+        if spec.kv_source is not None:
+            parts = {names.query: queries}
         qkv = {prefix + name: rows for name, rows in parts.items()}
         shape = AttentionShape(layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.window)
         orders = {
@@ -117,6 +147,9 @@ class DecoderBuilder:
         if self._is_plain(spec):
             return Attention(shape, *linears, qk_norm)
         rope = None if spec.rope is None else self.config.rotations.index((spec.rope, spec.head_dim))
+        if spec.value_norm:
+            assert qk_norm is not None
+            return ValueAttention(shape, spec, rope, linears, qk_norm)
         sinks = None
         if spec.has_sinks:
             sinks = _own(self.reader.get(prefix + names.sinks, (spec.num_heads,)))
@@ -131,10 +164,14 @@ class DecoderBuilder:
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
         has_rope_everywhere = all(layer.attention.rope is not None for layer in self.config.layers)
         has_plain_scores = spec.scale is None and spec.softcap is None and not spec.has_sinks
-        return has_one_rope and has_rope_everywhere and has_plain_scores and spec.qk_norm in (None, "head")
+        has_plain_norms = spec.qk_norm in (None, "head") and not spec.value_norm
+        return has_one_rope and has_rope_everywhere and has_plain_scores and has_plain_norms
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
         """One norm for queries and keys, with one row of weights per head, or one number for each feature."""
+        if spec.kv_source is not None:
+            weight = self._norm_weight(prefix + self.names.query_norm, spec.head_dim)
+            return RMSNorm(weight.expand(spec.num_heads, -1), self.config.rms_norm_eps)
         heads = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm == "all" else (1, 1)
         query, key = (
             self._norm_weight(prefix + name, count * spec.head_dim)
@@ -290,9 +327,9 @@ class DecoderBuilder:
             layout = keeps_float32(layout)
         return Linear([self._ready(weight) for weight in stored], biases, layout)
 
-    def norm(self, name: str) -> RMSNorm:
-        """The RMSNorm over the hidden size with this weight."""
-        return RMSNorm(self._norm_weight(name, self.config.hidden_size), self.config.rms_norm_eps)
+    def norm(self, name: str, size: int | None = None) -> RMSNorm:
+        """The RMSNorm with this weight, over the hidden size unless another is given."""
+        return RMSNorm(self._norm_weight(name, size or self.config.hidden_size), self.config.rms_norm_eps)
 
     def _norm_weight(self, name: str, size: int) -> Tensor:
         """With the family's offset: 1 + w is rounded once, after the addition."""

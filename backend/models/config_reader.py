@@ -53,6 +53,10 @@ class ConfigReader:
             raise self.error(key, self.raw.get(key), "a positive whole number")
         return int(value)
 
+    def count(self, key: str) -> int:
+        """The whole number under `key`, 0 where it is absent or null. Raises CheckpointError."""
+        return 0 if self.raw.get(key) in (None, 0) else self.positive(key)
+
     def optional_positive(self, key: str) -> int | None:
         """The same, or None where the key is absent or null."""
         return None if self.raw.get(key) is None else self.positive(key)

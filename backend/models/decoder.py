@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from backend.kernels.paged_attention import Step, plan_attention
 from backend.kv.storage import KVStorage
 from backend.layers.attention import Attention, AttentionContext
 from backend.layers.embedding import Embedding
+from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
@@ -55,6 +56,23 @@ class OutputNormLayer(DecoderLayer):
 
 
 @dataclass(frozen=True, slots=True)
+class ScaledLayer(OutputNormLayer):
+    """h = scale * (h + inputs(h)) after what its base adds to h."""
+
+    scale: float
+    inputs: LayerInputBlock | None
+
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """The same as of its base, and the stream is scaled in place."""
+        added = OutputNormLayer.__call__(self, hidden, context, added)
+        if self.inputs is not None:
+            own = context.layer_inputs[self.attention.shape.layer]
+            added = self.inputs(hidden.add_(added), own, context.adapters)
+        hidden *= self.scale
+        return added.mul_(self.scale)
+
+
+@dataclass(frozen=True, slots=True)
 class Decoder:
     """Weights and arithmetic of one model; no state of sequences."""
 
@@ -81,7 +99,9 @@ class Decoder:
 
         Each layer but the last appends its output [T, D] to `layers`.
         """
-        hidden = self.embedding(token_ids)
+        return self._run(self.embedding(token_ids), context, layers)
+
+    def _run(self, hidden: Tensor, context: AttentionContext, layers: list[Tensor] | None) -> Tensor:
         added = self.layers[0](hidden, context)
         for layer in self.layers[1:]:
             if layers is not None:
@@ -98,6 +118,21 @@ class Decoder:
         if scalars.softcap is not None:
             logits = (logits / scalars.softcap).tanh_().mul_(scalars.softcap)
         return logits
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputDecoder(Decoder):
+    """A decoder whose layers have embeddings of their own."""
+
+    layer_inputs: LayerInputs
+
+    def forward(
+        self, token_ids: Tensor, context: AttentionContext, layers: list[Tensor] | None = None
+    ) -> Tensor:
+        """The same as of its base."""
+        hidden = self.embedding(token_ids)
+        inputs = self.layer_inputs(token_ids, hidden, context.adapters)
+        return self._run(hidden, replace(context, layer_inputs=inputs), layers)
 
 
 def open_context(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from backend.config import Activation, AttentionSpec, DenseSpec, LayerSpec, MoEConfig, RopeConfig
+from backend.config import (
+    Activation,
+    AttentionSpec,
+    DenseSpec,
+    LayerInputSpec,
+    LayerSpec,
+    MoEConfig,
+    RopeConfig,
+)
 from backend.models.config_reader import ConfigReader
 from backend.models.rope_config import FULL, LAYER_TYPES, SLIDING, read_rope
 
@@ -95,6 +103,60 @@ def typed_layers(
     pattern = [SLIDING if is_sliding(layer) else FULL for layer in range(num_layers(reader))]
     kinds = {FULL: LayerSpec(full, block), SLIDING: LayerSpec(sliding, block)}
     return tuple(kinds[name] for name in read_layer_types(reader) or pattern)
+
+
+_BY_LAYER = {"head_dim", "num_key_value_heads"}
+
+
+def read_sections(reader: ConfigReader, published: list[dict[str, int]]) -> list[ConfigReader]:
+    """config.json as each layer reads it: with `per_layer_config` of transformers 5, or else `published`.
+
+    `published` is what other keys say of each layer; where it is not empty, those of global heads.
+    """
+    found = reader.raw.get("per_layer_config")
+    if found is None:
+        return [ConfigReader(reader.path, {**reader.raw, **own}) for own in published]
+    numbers = [str(layer) for layer in range(len(published))]
+    if not isinstance(found, dict) or not all(
+        key in numbers and isinstance(own, dict) and own.keys() <= _BY_LAYER for key, own in found.items()
+    ):
+        raise reader.error("per_layer_config", found, f"{sorted(_BY_LAYER)} by numbers of layers")
+    own = [found.get(number, {}) for number in numbers]
+    if reader.raw.get("global_head_dim") is not None and own != published:
+        raise reader.error("per_layer_config", found, "what global_head_dim and the keys beside it say")
+    return [ConfigReader(reader.path, {**reader.raw, **each}) for each in own]
+
+
+def read_inputs(reader: ConfigReader) -> LayerInputSpec | None:
+    """`hidden_size_per_layer_input`; 0: none."""
+    size = reader.count("hidden_size_per_layer_input")
+    if not size:
+        return None
+    rows, least = reader.positive("vocab_size_per_layer_input"), reader.positive("vocab_size")
+    if rows < least:
+        raise reader.error("vocab_size_per_layer_input", rows, f"at least vocab_size={least}")
+    return LayerInputSpec(size, rows)
+
+
+def with_kv_sources(
+    reader: ConfigReader, attentions: list[AttentionSpec], types: list[str]
+) -> list[AttentionSpec]:
+    """The last `num_kv_shared_layers` read keys and values of the last layer of their type before them."""
+    key, count = "num_kv_shared_layers", len(types)
+    shared = reader.count(key)
+    if shared >= count:
+        raise reader.error(key, shared, f"fewer than num_hidden_layers={count}")
+    sources = {name: layer for layer, name in enumerate(types[: count - shared])}
+    found = attentions[: count - shared]
+    for own, name in list(zip(attentions, types, strict=True))[count - shared :]:
+        if name not in sources:
+            raise reader.error(key, shared, f"so few that some layer before them is {name!r}")
+        source = attentions[sources[name]]
+        if (source.num_kv_heads, source.head_dim) != (own.num_kv_heads, own.head_dim):
+            found_heads = reader.raw.get("per_layer_config")
+            raise reader.error("per_layer_config", found_heads, "equal in layers of a type that share keys")
+        found.append(replace(own, kv_source=sources[name]))
+    return found
 
 
 def windowed(reader: ConfigReader, attention: AttentionSpec) -> AttentionSpec:

@@ -34,6 +34,18 @@ class StackedNames:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerInputNames:
+    """Embeddings for each layer alone: three tensors of the model, and three of a layer."""
+
+    embedding: str = "model.embed_tokens_per_layer.weight"
+    projection: str = "model.per_layer_model_projection.weight"
+    norm: str = "model.per_layer_projection_norm.weight"
+    gate: str = "per_layer_input_gate.weight"
+    out: str = "per_layer_projection.weight"
+    out_norm: str = "post_per_layer_input_norm.weight"
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
@@ -58,6 +70,8 @@ class WeightNames:
     gate_up: str | None = None  # gate and up in one tensor
     down: str = "mlp.down_proj.weight"
     experts: ExpertNames | StackedNames | None = None
+    layer_scale: str | None = None  # one number that the residual stream is multiplied by after the layer
+    layer_inputs: LayerInputNames = LayerInputNames()
 
     @property
     def norms_inputs_alone(self) -> bool:

@@ -58,6 +58,9 @@ def _read(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
     rope_type = found.get("rope_type", found.get("type", "default"))
     if rope_type == "default":
         return RopeConfig(theta=theta)
+    if rope_type == "proportional":
+        share = section.positive_number("partial_rotary_factor", 1.0)
+        return RopeConfig("proportional", theta, section.positive_number("factor", 1.0), rotated=share)
     if rope_type not in ("linear", "llama3", "yarn"):
         raise reader.unsupported("rope_type", rope_type, "'default', 'linear', 'llama3' and 'yarn'")
     maximum = reader.number("max_position_embeddings")

@@ -64,6 +64,22 @@ GRANITE = {
 }
 GPT_OSS = {**MOE, "head_dim": 16, "sliding_window": 21}
 NO_YARN = {"rope_type": "default", "rope_theta": 1e4}
+GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 21,
+    "hidden_size_per_layer_input": 0,
+    "initializer_range": 0.1,  # scores are not scaled: with more, noise of single numbers grows
+}
+GEMMA4_KEYS = {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
+LAYER_INPUTS = {**GEMMA4, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 199}
+GEMMA4_TYPES = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+GEMMA4_SHARED = {
+    **LAYER_INPUTS,  # transformers shares no keys without them
+    "num_hidden_layers": 4,
+    "layer_types": GEMMA4_TYPES,
+    "num_kv_shared_layers": 2,
+}
 OMITTED = (
     "num_key_value_heads",
     "head_dim",
@@ -146,6 +162,14 @@ VARIANTS = [
     Variant("gemma2", "gemma2", GEMMA),
     Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),
     Variant("gemma3", "gemma3_text", GEMMA),
+    Variant("gemma4", "gemma4_text", {**GEMMA4_SHARED, "final_logit_softcapping": 5.0}),
+    Variant("gemma4-dense", "gemma4_text", GEMMA4),
+    Variant("gemma4-keys", "gemma4_text", {**GEMMA4_KEYS, "attention_bias": True}),
+    Variant("gemma4-published", "gemma4_text", GEMMA4_KEYS, ("per_layer_config",), GEMMA4_KEYS),
+    Variant(
+        "gemma4-shared-keys", "gemma4_text", {**GEMMA4_KEYS, **GEMMA4_SHARED, "use_double_wide_mlp": True}
+    ),
+    Variant("gemma4-inputs", "gemma4_text", {**LAYER_INPUTS, "tie_word_embeddings": False}),
     Variant("seed-oss", "seed_oss", {"head_dim": 16}),
     Variant("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
     Variant("olmo2", "olmo2"),
@@ -182,6 +206,9 @@ def write_checkpoint(
             # Otherwise zeros and ones: nothing would be compared.
             if name.endswith(("bias", "sinks")) or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.fill_(0.8)
     model.to(dtype).save_pretrained(directory, **save)
     if not variant.omitted:
         return model.float()

@@ -100,6 +100,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
 def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # noqa: ANN401
     """The same of the configuration class in transformers."""
     config = AutoConfig.for_model(model_type, **given)
+    config.allow_global_per_layer_attribute_access = True  # of the first layer, where layers differ
     same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     same += ("num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings")
     found: dict[str, object] = {name: getattr(config, name) for name in same}
