@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from backend.config import AttentionSpec
-from backend.kernels.paged_attention import Group, WindowPlan, paged_attention, reference
+from backend.kernels.paged_attention import Group, WindowPlan, paged_attention, reference, sink_attention
 from backend.kernels.rms_norm import rms_norm
 from backend.kernels.rotary import rotate
 from backend.layers.attention import Attention, AttentionContext, AttentionShape
@@ -74,8 +74,11 @@ class VariantAttention(Attention):
             begin += flat.shape[1]
 
     def _attend(self, queries: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:
-        softcap = self.spec.softcap
-        if softcap is None and self.sinks is None:
-            return paged_attention(queries, kv, plan)
-        groups = plan if isinstance(plan, list) else plan.groups
-        return reference.plain_attention(queries, kv, groups, softcap, self.sinks)
+        softcap, sinks = self.spec.softcap, self.sinks
+        if softcap is not None:
+            groups = plan if isinstance(plan, list) else plan.groups
+            result = queries.new_empty(len(queries), queries.shape[1] * queries.shape[2])
+            return reference.plain_attention(result, queries, kv, groups, softcap, sinks)
+        if sinks is not None:
+            return sink_attention(queries, kv, plan, sinks)
+        return paged_attention(queries, kv, plan)

@@ -5,12 +5,16 @@ by a loop on a CPU (loop.py) and by a kernel on a GPU, unless they are in 8 bits
 is on a CPU the same bits in any company and in any chunk of its prompt. All else is torch: gather, then
 scaled_dot_product_attention (reference.py, the test's oracle).
 q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
-In 8 bits kv has a wider last axis, see quantised_kv.py.
+In 8 bits kv has a wider last axis, see quantised_kv.py. sink_attention: softmax over the keys and one score
+more per head, which has no value (made learnable from Xiao et al., 2023, arXiv:2309.17453).
 Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill.
 """
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 from backend.kernels.device import uses_triton
@@ -35,6 +39,7 @@ __all__ = [
     "ancestor_words",
     "paged_attention",
     "plan_attention",
+    "sink_attention",
 ]
 
 
@@ -53,3 +58,24 @@ def paged_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Te
     in_place.attend(result, q, kv, plan.looped, plan.step.page_table)
     reference.add_groups(result, q, kv, plan.longer)
     return result
+
+
+def sink_attention(q: Tensor, kv: Tensor, plan: WindowPlan | list[Group], sinks: Tensor) -> Tensor:
+    """The same where a head's score `sinks` [Hq] float32 takes its share of the softmax.
+
+    A GPU scales what its kernel found without: the share of all keys is sigmoid(log Σ e^s - sink).
+    """
+    if isinstance(plan, WindowPlan) and uses_triton(q) and kv.dtype is q.dtype:
+        from backend.kernels.paged_attention.kernel import paged_attention as on_gpu
+
+        log_sums = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+        found = on_gpu(q, kv, plan.step.on_device, plan.window, log_sums)
+        found.view(q.shape).mul_((log_sums * math.log(2) - sinks).sigmoid_()[..., None])
+        return found
+    result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
+    if isinstance(plan, list):
+        return reference.plain_attention(result, q, kv, plan, sinks=sinks)
+    if not in_place.is_supported(q, kv) or plan.looped is None:
+        return reference.plain_attention(result, q, kv, plan.groups, sinks=sinks)
+    in_place.attend(result, q, kv, plan.looped, plan.step.page_table, sinks)
+    return reference.plain_attention(result, q, kv, plan.longer, sinks=sinks)

@@ -31,8 +31,10 @@ def is_supported(q: Tensor, kv: Tensor) -> bool:
     return not q.is_cuda and q.dtype is torch.float32 and kv.dtype in _LOOPS and is_whole
 
 
-def attend(result: Tensor, q: Tensor, kv: Tensor, plan: Looped, page_table: Tensor) -> None:
-    """Write the rows of the plan's pieces into `result` [T, Hq * D], contiguous."""
+def attend(
+    result: Tensor, q: Tensor, kv: Tensor, plan: Looped, page_table: Tensor, sinks: Tensor | None = None
+) -> None:
+    """Write the rows of the plan's pieces into `result` [T, Hq * D], contiguous; `sinks` [Hq] float32."""
     assert kv.is_contiguous() and result.is_contiguous() and page_table.is_contiguous()
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = kv.shape[3]
@@ -62,6 +64,7 @@ def attend(result: Tensor, q: Tensor, kv: Tensor, plan: Looped, page_table: Tens
             plan.sequences.data_ptr(),
             count,
             plan.seen.data_ptr(),
+            0 if sinks is None else sinks.data_ptr(),
         ),
         threads,
     )

@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.np.numpy_support import carray
 
 from backend.kernels.compiled import inner, next_part, ordered, pointer_to, threaded
-from backend.kernels.exponential import emit_exponential
+from backend.kernels.exponential import emit_exponential, exponential
 from backend.kernels.vectors import FLOAT, FLOATS, INT, INTS, LANES, LONG, VECTOR_BYTES, constant, emitted
 
 _CHUNK = 2 * LANES  # elements of a head that are loaded together; a page has as many slots as a vector lanes
@@ -22,7 +22,7 @@ _UNSEEN = np.float32(-1e30)  # below every score
 _PAIR = range(2)  # two rows, or two vectors
 
 (_COUNTER, _UNITS, _HEADS, _QUERIES, _QUERY_STRIDE, _PAGES, _RESULTS, _NUM_HEADS) = range(8)
-(_NUM_KV_HEADS, _HEAD_DIM, _TABLE, _TABLE_WIDTH, _SEQUENCES, _NUM_SEQUENCES, _SEEN) = range(8, 15)
+(_NUM_KV_HEADS, _HEAD_DIM, _TABLE, _TABLE_WIDTH, _SEQUENCES, _NUM_SEQUENCES, _SEEN, _SINKS) = range(8, 16)
 # The words of a job, see in_place.py.
 
 _floats, _integers = pointer_to(types.float32), pointer_to(types.int64)
@@ -243,6 +243,14 @@ def _copy_rows(tokens, heads, head_dim, rows, is_back, is_split):
             _copy_head(token, rows[h, row], is_back, is_split)
 
 
+@inner
+def _with_sink(job, head, total, top):
+    """The sum of a row's weights, and that of its head's sink where heads have some."""
+    if job[_SINKS]:
+        return total + exponential(carray(_floats(job[_SINKS]), job[_NUM_HEADS])[head] - top)
+    return total
+
+
 def _attender(load, itemsize, unit=0):
     """A function that attends with all queries of a sequence, in some of the key heads.
 
@@ -291,7 +299,8 @@ def _attender(load, itemsize, unit=0):
                 add_page((key, key + kv_heads * head_bytes), stride, (head_dim, slots, seen_slots), state)
         for h in range(heads):
             for row in range(used):
-                memory[1, h, row] *= np.float32(1) / more[h * rows + row].sum()
+                total, head = more[h * rows + row].sum(), (first + h) * group + row % group
+                memory[1, h, row] *= np.float32(1) / _with_sink(job, head, total, highest[h, row])
         width = job[_NUM_HEADS] * head_dim
         tokens = carray(_floats(job[_RESULTS] + 4 * token * width), (queries, width))
         _copy_rows(tokens, (first, group), head_dim, memory[1], True, is_split)

@@ -22,14 +22,18 @@ def paged_attention(q: Tensor, kv: Tensor, groups: Sequence[Group]) -> Tensor:
 
 
 def plain_attention(
-    q: Tensor, kv: Tensor, groups: Sequence[Group], softcap: float | None, sinks: Tensor | None = None
+    result: Tensor,
+    q: Tensor,
+    kv: Tensor,
+    groups: Sequence[Group],
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """The same by its definition, for what scaled_dot_product_attention lacks.
+    """The same by its definition, for what scaled_dot_product_attention lacks, into the rows of `result`.
 
     `softcap`: scores s become softcap * tanh(s / softcap). `sinks` [Hq]: a score of each head that takes its
     share of the softmax, but has no value (Xiao et al., 2023, arXiv:2309.17453, made learnable).
     """
-    result = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
     for group in groups:
         _, num_heads, head_dim = q.shape
         keys, values = _keys_values(kv, group, head_dim, q.dtype)

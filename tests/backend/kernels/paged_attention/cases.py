@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, kernel
+from backend.kernels.paged_attention import WindowPlan, kernel, sink_attention
 from backend.types import tree_depths
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.paged_attention.planned import planned
@@ -88,6 +88,25 @@ def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
     return attended(batch, *inputs).cpu(), exact
 
 
+def with_sinks(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """Sinks, which take their share of the exact softmax as well."""
+    q, kv, table, _ = made(replace(batch, window=None), dtype, device)
+    (queries, context), (num_heads, num_kv_heads, head_dim) = batch.lengths[0], batch.heads
+    plan = planned([queries], [context], table, [batch.window], dtype).by_window[batch.window]
+    assert isinstance(plan, WindowPlan)
+    on_device = replace(plan.step.on_device, page_table=plan.step.page_table.to(torch.int32))
+    plan = replace(plan, step=replace(plan.step, on_device=on_device))
+    sinks = torch.randn(num_heads).to(device) * 2
+    found = sink_attention(q, kv, plan, sinks)
+    pages = table[0, : -(-context // 16)].long()
+    own = kv[pages].flatten(0, 1)[:context].double().repeat_interleave(num_heads // num_kv_heads, 2)
+    scores = torch.einsum("qhd,khd->hqk", q.double(), own[:, 0]) / head_dim**0.5
+    scores = scores.masked_fill(~seen(batch, 0).to(device), float("-inf"))
+    column = sinks.double()[:, None, None].expand(-1, queries, 1)
+    weights = torch.cat((scores, column), -1).softmax(-1)[..., :-1]
+    return found.cpu(), torch.einsum("hqk,khd->qhd", weights, own[:, 1]).reshape(queries, -1).cpu()
+
+
 def in_company(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     """The same, if each sequence has the same bits alone."""
     q, kv, table, exact = made(batch, dtype, device)
@@ -154,6 +173,8 @@ CASES = Cases(
             )
             for window in (None, 24)
         ),
+        Value("sinks", partial(with_sinks, Batch([(3, 70)], heads=(4, 2, 32)))),
+        Value("sinks in a window over splits", partial(with_sinks, Batch([(2, 1100)], (2, 1, 32), None, 40))),
         Value("log of sums", partial(sums, Batch([(3, 70)], heads=(2, 1, 32)))),
         Value("log of sums of splits", partial(sums, Batch([(2, 600)], heads=(2, 1, 32)))),
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llvmlite.binding import get_host_cpu_features
 from torch import Tensor
 
-from backend.kernels.paged_attention import WindowPlan, in_place, paged_attention, reference
+from backend.kernels.paged_attention import WindowPlan, in_place, paged_attention, reference, sink_attention
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.types import PAGE_TOKENS
 from tests.backend.kernels.paged_attention.planned import planned
@@ -37,6 +37,7 @@ class Batch:
     kv: Tensor
     table: list[list[int]]
     q: list[Tensor]  # of each sequence [n, heads, D]
+    sinks: Tensor | None = None
 
     def plan(self, members: list[int], window: int | None) -> WindowPlan:
         width = max(len(self.table[i]) for i in members)
@@ -52,7 +53,11 @@ class Batch:
     def attend(self, members: list[int], window: int | None) -> list[Tensor]:
         """The results of each member, computed together."""
         q = torch.cat([self.q[i] for i in members])
-        found = paged_attention(q, self.kv, self.plan(members, window))
+        plan = self.plan(members, window)
+        if self.sinks is None:
+            found = paged_attention(q, self.kv, plan)
+        else:
+            found = sink_attention(q, self.kv, plan, self.sinks)
         return list(found.split([self.rows[i][1] for i in members]))
 
 
@@ -82,7 +87,11 @@ def expected(own: Batch, members: list[int], window: int | None) -> list[Tensor]
     """What torch computes in pages without NaN."""
     q = torch.cat([own.q[i] for i in members])
     kv = dequantise(own.kv, q.shape[2], torch.float32).nan_to_num_(0.0)
-    found = reference.paged_attention(q, kv, own.plan(members, window).groups)
+    groups = own.plan(members, window).groups
+    if own.sinks is None:
+        found = reference.paged_attention(q, kv, groups)
+    else:
+        found = reference.plain_attention(q.new_empty(len(q), q[0].numel()), q, kv, groups, sinks=own.sinks)
     return list(found.split([own.rows[i][1] for i in members]))
 
 
@@ -129,6 +138,7 @@ def row(draw: st.DrawFn) -> Row:
         ]
     ),
     window=st.sampled_from([None, None, 1, 2, 7, 16, 33]),
+    sink=st.sampled_from([None, -3.0, 0.0, 3.0, 90.0]),
     seed=st.integers(0, 1000),
 )
 def test_random_batches(
@@ -137,10 +147,14 @@ def test_random_batches(
     dtype: torch.dtype,
     heads: tuple[int, int, int],
     window: int | None,
+    sink: float | None,
     seed: int,
 ) -> None:
     assume(dtype not in LARGEST or heads[2] % 4 == 0)
-    check(batch(rows, dtype, heads, seed), window)
+    own = batch(rows, dtype, heads, seed)
+    if sink is not None:
+        own.sinks = torch.randn(heads[0], generator=torch.Generator().manual_seed(seed)) + sink
+    check(own, window)
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +182,11 @@ def test_a_query_does_not_depend_on_later_ones(*, is_tree: bool) -> None:
         assert torch.equal(alone.attend([0], None)[0][0], together[i])
 
 
-def test_large_trees_go_to_torch_beside_the_loop() -> None:
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.0, -1.0, 1.0, 3.0])])
+def test_large_trees_go_to_torch_beside_the_loop(sinks: Tensor | None) -> None:
     own = batch([(0, 70, ()), (30, 1, ()), (60, 4, (-1, 0, 0)), (0, 65, tuple(range(-1, 63)))])
     own.kv.nan_to_num_(0.0)  # torch reads whole pages
+    own.sinks = sinks
     plan = own.plan(list(range(4)), None)
     assert plan.looped is not None and plan.looped.sequences[3].tolist() == [4, 4, 4, 3, 2]
     assert sum(group.count for group in plan.longer) == 1

@@ -34,7 +34,7 @@ def test_sinks_by_their_definition(window: int | None, softcap: float | None) ->
     plan = planned(*lengths, table, (window,), torch.float32).by_window[window]
     assert isinstance(plan, WindowPlan)
     q, sinks = torch.randn(8, 4, 8), torch.randn(4) * 3
-    found = plain_attention(q, kv, plan.groups, softcap, sinks).view(8, 4, 8)
+    found = plain_attention(torch.empty(8, 32), q, kv, plan.groups, softcap, sinks).view(8, 4, 8)
     row = 0
     for count, context, pages in zip(*lengths, table, strict=True):
         own = kv[pages].flatten(0, 1).double()
@@ -48,5 +48,7 @@ def test_sinks_by_their_definition(window: int | None, softcap: float | None) ->
                 expected = (powers @ values) / (powers.sum() + sinks[head].double().exp())
                 torch.testing.assert_close(found[row, head].double(), expected, rtol=1e-5, atol=1e-6)
             row += 1
-    without = plain_attention(q, kv, plan.groups, softcap, torch.full((4,), float("-inf")))
-    torch.testing.assert_close(without, plain_attention(q, kv, plan.groups, softcap))
+    without = plain_attention(
+        torch.empty(8, 32), q, kv, plan.groups, softcap, torch.full((4,), float("-inf"))
+    )
+    torch.testing.assert_close(without, plain_attention(torch.empty(8, 32), q, kv, plan.groups, softcap))
