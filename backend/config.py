@@ -164,7 +164,8 @@ class MoEConfig:
     shared_size: int = 0  # of a dense block beside the experts that every token goes through
     has_shared_gate: bool = False  # its output is multiplied by a sigmoid of the input
     has_bias: bool = False  # of the router and of all experts
-    gate: ClampedGate | None = None  # None: silu(gate) * up
+    gate: ClampedGate | Literal["gelu_tanh"] | None = None  # None: silu(gate) * up
+    has_own_norms: bool = False  # experts, router and dense block each normalise the residual stream
 
 
 @dataclass(frozen=True, slots=True)

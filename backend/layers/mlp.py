@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -24,6 +28,13 @@ class MLP:
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, D] → [T, D]."""
         return self.down(self.gate(self.gate_up(x, rows)), rows)
+
+
+def gate_of(spec: ClampedGate | Literal["gelu_tanh"] | None) -> Callable[[Tensor], Tensor]:
+    """What experts compute between their matrices."""
+    if spec is None:
+        return swiglu
+    return geglu if spec == "gelu_tanh" else partial(clamped_swiglu, spec)
 
 
 def clamped_swiglu(spec: ClampedGate, gate_up: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from torch import Tensor
 from backend.config import MoEConfig
 from backend.kernels.experts import FusedExperts, StackedExperts, choose_experts, run_experts
 from backend.kernels.lora import AdapterRows
-from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
-from backend.layers.mlp import clamped_swiglu
+from backend.layers.mlp import gate_of
 
 Choose = Callable[[Tensor], tuple[Tensor, Tensor]]
 """The router's logits [T, E] → shares [T, k] float32 and experts [T, k] int64."""
@@ -48,11 +47,14 @@ class MoE:
         self.down = down
         self.fused = fused
         self.extra_term = extra_term
-        self.gate = swiglu if config.gate is None else partial(clamped_swiglu, config.gate)
+        self.gate = gate_of(config.gate)
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
-        weights, chosen = self.choose(self.router(x))
+        return self.send(x, *self.choose(self.router(x)), rows)
+
+    def send(self, x: Tensor, weights: Tensor, chosen: Tensor, rows: AdapterRows | None) -> Tensor:
+        """The same with the router's choice."""
         if rows is not None and not self._has_adapters():
             rows = None
         output = self._run(x, chosen, weights, rows)

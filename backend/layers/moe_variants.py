@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
+from backend.layers.norm import RMSNorm
 
 _SMALLEST_SUM = 1e-20
 """Divides shares where all sigmoids of a token are 0."""
@@ -48,6 +51,17 @@ class ScoredChoice:
         return groups.masked_fill(is_out[:, :, None], -torch.inf).flatten(1)
 
 
+@dataclass(frozen=True, slots=True)
+class BesideNorms:
+    """Norms of what router, experts and dense block get, and of what the latter two give."""
+
+    router: RMSNorm
+    experts: RMSNorm
+    experts_out: RMSNorm
+    shared: RMSNorm
+    shared_out: RMSNorm
+
+
 class SharedMoE:
     """Experts, plus a dense block that every token goes through: y = experts(x) + g(x) · shared(x)."""
 
@@ -65,6 +79,29 @@ class SharedMoE:
         if self.gate is not None:
             added *= sigmoid(self.gate(x).float()).to(added.dtype)
         return self.experts(x, rows).add_(added)
+
+
+class NormedExperts(SharedMoE):
+    """norm(shared(norm(h))) + norm(experts(norm(h))) of the residual stream h, which the router norms too.
+
+    Each chosen expert's share is multiplied by a number of its own.
+    """
+
+    __slots__ = ("expert_scale", "norms")
+
+    def __init__(self, experts: MoE, shared: MLP, norms: BesideNorms, expert_scale: Tensor) -> None:
+        """`expert_scale` [E] float32."""
+        super().__init__(experts, shared, None)
+        self.norms = norms
+        self.expert_scale = expert_scale
+
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """x [T, D] → [T, D]; `rows` says which of the T rows use an adapter."""
+        norms, experts = self.norms, self.experts
+        weights, chosen = experts.choose(experts.router(norms.router(x)))
+        weights = weights * self.expert_scale[chosen]
+        sent = norms.experts_out(experts.send(norms.experts(x), weights, chosen, rows))
+        return norms.shared_out(self.shared(norms.shared(x), rows)).add_(sent)
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
-from backend.layers.moe_variants import ScoredChoice, SharedMoE
+from backend.layers.moe_variants import BesideNorms, NormedExperts, ScoredChoice, SharedMoE
 from backend.layers.norm import NoNorm, RMSNorm, Scale
 from backend.layers.rope import Rope, halves_order
 from backend.models.decoder import Decoder, DecoderLayer, LayerInputDecoder, OutputNormLayer, ScaledLayer
@@ -105,7 +105,7 @@ class DecoderBuilder:
         sublayers = (
             self._input_norm(prefix, names.attention_norm),
             self._attention(layer, prefix, spec.attention),
-            self._input_norm(prefix, names.mlp_norm),
+            NoNorm() if isinstance(feed_forward, NormedExperts) else self._input_norm(prefix, names.mlp_norm),
             feed_forward,
         )
         if names.attention_out_norm and names.mlp_out_norm:
@@ -200,7 +200,8 @@ class DecoderBuilder:
         names = self.names.experts
         assert names is not None, "a family with experts names their tensors"
         if isinstance(names, StackedNames):
-            return self._stacked_moe(prefix, config, names)
+            experts = self._stacked_moe(prefix, config, names)
+            return self._normed_experts(prefix, config, experts) if config.has_own_norms else experts
         experts = self._moe(layer, prefix, config, names)
         if not config.shared_size:
             return experts
@@ -226,6 +227,21 @@ class DecoderBuilder:
         fused = stacked or self._fused_experts(prefix, moe, names)
         choose = None if moe.routing is None else self._choice(prefix, moe, moe.routing)
         return MoE(moe, router, gate_up, down, fused, extra_term, choose)
+
+    def _normed_experts(self, prefix: str, config: MoEConfig, experts: MoE) -> NormedExperts:
+        names, size, eps = self.names.beside, self.config.hidden_size, self.config.rms_norm_eps
+        assert self.names.mlp_norm is not None
+        norms = BesideNorms(
+            router=RMSNorm(self._norm_weight(prefix + names.router, size) * size**-0.5, eps),
+            experts=self.norm(prefix + names.experts),
+            experts_out=self.norm(prefix + names.experts_out),
+            shared=self.norm(prefix + self.names.mlp_norm),
+            shared_out=self.norm(prefix + names.shared_out),
+        )
+        dense = DenseSpec(intermediate_size=config.shared_size, activation="gelu_tanh")
+        scale = self.reader.get(prefix + names.expert_scale, (config.num_experts,))
+        own = _own(scale.to(self.precision.device, torch.float32))
+        return NormedExperts(experts, self._mlp(prefix, dense, self.names), norms, own)
 
     def _router(self, name: str, rows: int, *, bias: bool = False) -> Linear:
         """A router's choice is discrete, so it keeps full precision."""
@@ -254,8 +270,9 @@ class DecoderBuilder:
                     both[number][-1].move_to((memory.gate_up, memory.down)[number][expert])
         router = self._router(prefix + names.router, moe.num_experts, bias=moe.has_bias)
         built = MoE(moe, router, *both, memory)
-        if memory is not None and biases is not None:
-            built.fused = BiasedExperts(memory, biases, built.gate)
+        if memory is not None and moe.gate is not None:
+            none = memory.down.new_zeros(moe.num_experts, 1)
+            built.fused = BiasedExperts(memory, biases or (none, none), built.gate)
         return built
 
     def _stacked_experts(self, moe: MoEConfig) -> StackedExperts | None:

@@ -83,7 +83,7 @@ def _find_family(path: Path, raw: dict[str, Any]) -> Family:
 
 def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:
     for block in {layer.feed_forward for layer in layers}:
-        if isinstance(block, MoEConfig):
+        if isinstance(block, MoEConfig) and block.gate != "gelu_tanh":
             read_activation(reader, only=("silu",))
         if isinstance(block, MoEConfig) and block.experts_per_token > block.num_experts:
             expected = f"at most {block.num_experts} experts"

@@ -62,6 +62,13 @@ def with_shared(reader: ConfigReader, moe: MoEConfig, count_key: str) -> MoEConf
     return replace(moe, shared_size=count * moe.intermediate_size)
 
 
+def beside_experts(reader: ConfigReader, dense: DenseSpec) -> MoEConfig:
+    """Experts beside this block, both with norms of their own."""
+    count = reader.positive("num_experts")
+    moe = read_experts(reader, count, normalise_top_k=True, chosen_key="top_k_experts")
+    return replace(moe, shared_size=dense.intermediate_size, gate="gelu_tanh", has_own_norms=True)
+
+
 def sparse_layers(
     reader: ConfigReader, attention: AttentionSpec, moe: MoEConfig, default_dense: int
 ) -> tuple[LayerSpec, ...]:

@@ -31,6 +31,20 @@ class StackedNames:
     router: str
     gate_up: str
     down: str
+    has_gates_first: bool = (
+        False  # then they are gate_up [E, 2 I, D], all gates before the ups; down [E, D, I]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BesideNames:
+    """Tensors beside experts and a dense block that are normalised on their own."""
+
+    router: str = "router.scale"  # the router's norm has these weights, divided by sqrt(D)
+    expert_scale: str = "router.per_expert_scale"
+    experts: str = "pre_feedforward_layernorm_2.weight"
+    experts_out: str = "post_feedforward_layernorm_2.weight"
+    shared_out: str = "post_feedforward_layernorm_1.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,7 @@ class WeightNames:
     experts: ExpertNames | StackedNames | None = None
     layer_scale: str | None = None  # one number that the residual stream is multiplied by after the layer
     layer_inputs: LayerInputNames = LayerInputNames()
+    beside: BesideNames = BesideNames()
 
     @property
     def norms_inputs_alone(self) -> bool:

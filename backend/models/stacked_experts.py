@@ -34,8 +34,11 @@ class ExpertReader:
         wide, narrow = 2 * self.moe.intermediate_size, self.config.hidden_size
         gate_up, down = self.prefix + self.names.gate_up, self.prefix + self.names.down
         for expert in range(self.moe.num_experts):
-            pairs = self._matrix(gate_up, expert, (wide, narrow))
-            yield [pairs[::2], pairs[1::2]], [self._matrix(down, expert, (narrow, wide // 2))]
+            both = self._matrix(gate_up, expert, (wide, narrow))
+            pairs = [both[::2], both[1::2]]
+            if self.names.has_gates_first:
+                pairs = [both[: wide // 2], both[wide // 2 :]]
+            yield pairs, [self._matrix(down, expert, (narrow, wide // 2))]
 
     def biases(self) -> tuple[Tensor, Tensor]:
         """The biases of gates and then ups [E, 2 I], and of downs [E, D]."""
@@ -50,6 +53,8 @@ class ExpertReader:
             found = read_quantized(own, name, shape, self.config.quantization)
             if found is not None:
                 return found
+        if self.names.has_gates_first:
+            return self.reader.get(name, (self.moe.num_experts, *shape))[expert]
         return self.reader.get(name, (self.moe.num_experts, *reversed(shape)))[expert].T
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.config import AttentionSpec, LayerSpec, RopeConfig, Scalars
+from backend.config import AttentionSpec, DenseSpec, LayerSpec, MoEConfig, RopeConfig
 from backend.models import layer_specs
 from backend.models.config_reader import ConfigReader
+from backend.models.expert_specs import beside_experts
 from backend.models.families import gemma2
 from backend.models.families.family import Family
+from backend.models.names import StackedNames
 from backend.models.rope_config import FULL, SLIDING, read_ropes
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Full attention in every sixth layer unless `layer_types` says where, and in the last layer always."""
-    for key, value in (("use_bidirectional_attention", "all"), ("enable_moe_block", True)):
-        if reader.raw.get(key) == value:
-            raise reader.unsupported(key, value, "other models")
+    if reader.raw.get("use_bidirectional_attention") == "all":
+        raise reader.unsupported("use_bidirectional_attention", "all", "null and 'vision'")
     layer_specs.read_activation(reader, only=("gelu_tanh",))
     pattern = [FULL if n % 6 == 5 else SLIDING for n in range(layer_specs.num_layers(reader))]
     types = [*(layer_specs.read_layer_types(reader) or pattern)[:-1], FULL]
@@ -26,13 +27,19 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
         own["num_key_value_heads"] = heads
     sections = layer_specs.read_sections(reader, [own if name == FULL else {} for name in types])
     attentions = [read_values(each, ropes[name], name) for each, name in zip(sections, types, strict=True)]
-    dense, inputs = layer_specs.read_dense(reader), layer_specs.read_inputs(reader)
-    factor = 2 if reader.flag("use_double_wide_mlp") else 1
-    wide = replace(dense, intermediate_size=factor * dense.intermediate_size)
+    inputs = layer_specs.read_inputs(reader)
     return tuple(
-        LayerSpec(attention, dense if attention.kv_source is None else wide, inputs)
-        for attention in layer_specs.with_kv_sources(reader, attentions, types)
+        LayerSpec(each, read_block(reader, is_shared=each.kv_source is not None), inputs)
+        for each in layer_specs.with_kv_sources(reader, attentions, types)
     )
+
+
+def read_block(reader: ConfigReader, *, is_shared: bool) -> DenseSpec | MoEConfig:
+    """`use_double_wide_mlp` is for layers that share keys and values."""
+    dense = layer_specs.read_dense(reader)
+    if is_shared and reader.flag("use_double_wide_mlp"):
+        dense = replace(dense, intermediate_size=2 * dense.intermediate_size)
+    return beside_experts(reader, dense) if reader.flag("enable_moe_block") else dense
 
 
 def read_values(reader: ConfigReader, rope: RopeConfig, layer_type: str) -> AttentionSpec:
@@ -40,14 +47,8 @@ def read_values(reader: ConfigReader, rope: RopeConfig, layer_type: str) -> Atte
     attention = layer_specs.read_attention(reader, rope)
     attention = layer_specs.with_biases(attention, reader.flag("attention_bias"))
     attention = replace(attention, scale=1.0, qk_norm="head", value_norm=True)
-    if layer_type == FULL:
-        return replace(attention, value_is_key=reader.flag("attention_k_eq_v"))
-    return layer_specs.windowed(reader, attention)
-
-
-def read_scalars(reader: ConfigReader) -> Scalars:
-    """Gemma 2's, but norms are by their weights."""
-    return replace(gemma2.read_scalars(reader), norm_offset=0.0)
+    keyed = replace(attention, value_is_key=reader.flag("attention_k_eq_v"))
+    return keyed if layer_type == FULL else layer_specs.windowed(reader, attention)
 
 
 DEFAULTS = {
@@ -60,17 +61,20 @@ DEFAULTS = {
         FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
     },
     "sliding_window": 512,
-    "attn_logit_softcapping": None,
     "final_logit_softcapping": None,
     "vocab_size_per_layer_input": 262_144,
     "hidden_size_per_layer_input": 256,
 }
 
+EXPERTS = StackedNames(
+    "router.proj.weight", "experts.gate_up_proj", "experts.down_proj", has_gates_first=True
+)
+
 FAMILY = Family(
     architecture="Gemma4ForCausalLM",
     model_type="gemma4_text",
     defaults=DEFAULTS,
-    names=replace(gemma2.NAMES, layer_scale="layer_scalar"),
+    names=replace(gemma2.NAMES, layer_scale="layer_scalar", experts=EXPERTS),
     read_layers=read_layers,
-    read_scalars=read_scalars,
+    read_scalars=lambda reader: replace(gemma2.read_scalars(reader), norm_offset=0.0),
 )

@@ -73,6 +73,8 @@ GEMMA4 = {
 }
 GEMMA4_KEYS = {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
 LAYER_INPUTS = {**GEMMA4, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 199}
+GEMMA4_MOE = {"enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 40}
+TOP_3 = {"top_k_experts": 3, "num_experts": 8}
 GEMMA4_TYPES = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 GEMMA4_SHARED = {
     **LAYER_INPUTS,  # transformers shares no keys without them
@@ -169,6 +171,8 @@ VARIANTS = [
     Variant(
         "gemma4-shared-keys", "gemma4_text", {**GEMMA4_KEYS, **GEMMA4_SHARED, "use_double_wide_mlp": True}
     ),
+    Variant("gemma4-experts", "gemma4_text", {**GEMMA4, **GEMMA4_MOE}),
+    Variant("gemma4-experts-keys", "gemma4_text", {**GEMMA4_KEYS, **GEMMA4_SHARED, **GEMMA4_MOE, **TOP_3}),
     Variant("gemma4-inputs", "gemma4_text", {**LAYER_INPUTS, "tie_word_embeddings": False}),
     Variant("seed-oss", "seed_oss", {"head_dim": 16}),
     Variant("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
@@ -204,11 +208,8 @@ def write_checkpoint(
     with torch.no_grad():
         for name, parameter in (*model.named_parameters(), *model.named_buffers()):
             # Otherwise zeros and ones: nothing would be compared.
-            if name.endswith(("bias", "sinks")) or "norm" in name:
+            if name.endswith(("bias", "sinks", ".scale", "expert_scale", "layer_scalar")) or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        for name, buffer in model.named_buffers():
-            if name.endswith("layer_scalar"):
-                buffer.fill_(0.8)
     model.to(dtype).save_pretrained(directory, **save)
     if not variant.omitted:
         return model.float()

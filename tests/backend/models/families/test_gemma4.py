@@ -51,6 +51,17 @@ def test_rotation(tmp_path: Path) -> None:
     assert full == RopeConfig("proportional", 1e6, rotated=0.25)
 
 
+MOE = {"enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 40}
+
+
+def test_experts_beside_a_dense_block(tmp_path: Path) -> None:
+    config = read(tmp_path, NAME, **MOE)
+    block = config.experts
+    assert block is not None and block.has_own_norms and block.normalise_top_k and block.gate == "gelu_tanh"
+    assert (block.num_experts, block.experts_per_token, block.intermediate_size) == (5, 2, 40)
+    assert block.shared_size == 96 and all(layer.feed_forward == block for layer in config.layers)
+
+
 def test_layer_inputs(tmp_path: Path) -> None:
     assert read(tmp_path, NAME).layers[0].inputs == LayerInputSpec(256, 262_144)
     assert read(tmp_path, NAME, hidden_size_per_layer_input=0).layers[0].inputs is None
@@ -77,6 +88,8 @@ def test_layer_inputs(tmp_path: Path) -> None:
         ({"vocab_size_per_layer_input": 7}, "vocab_size_per_layer_input"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
         ({"hidden_activation": "silu"}, "hidden_activation"),
+        ({**MOE, "top_k_experts": 6}, "top_k_experts"),
+        ({**MOE, "num_experts": None}, "num_experts"),
         ({"rope_parameters": {SLIDING: {"rope_type": "default"}}}, FULL),
     ],
     ids=str,
