@@ -90,7 +90,6 @@ UNTESTED = {
     "gateway/openai/completions.py": "/v1/completions, over HTTP",
     "gateway/openai/tokenize.py": "/tokenize, over HTTP",
     "gateway/pipeline/stages/listen.py": "test_pipeline",
-    "gateway/providers/engine/prompts.py": "the engine's provider, over HTTP",
     "gateway/providers/upstream/forwarding.py": "endpoints/test_passthrough",
     "gateway/stored/chat_storing.py": "test_chats, over HTTP",
     "gateway/wiring/worker.py": "every end-to-end test: the worker process",

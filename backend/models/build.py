@@ -54,7 +54,9 @@ class DecoderBuilder:
         table = (config.vocab_size, config.hidden_size)
         embedding = self.reader.get(names.embedding, table).to(self.precision.device)
         layers = [self.layer(number) for number in range(config.num_layers)]
-        stored = embedding if config.tie_word_embeddings else self._read(names.head, table)
+        # A head that is there counts, whatever config.json says: tools leave false switches in nested ones.
+        is_tied = config.tie_word_embeddings and self.reader.shape(names.head) is None
+        stored = embedding if is_tied else self._read(names.head, table)
         head = Linear([self._ready(stored)], None, self.precision.weights)
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         make: Callable[..., Decoder] = Decoder

@@ -16,14 +16,22 @@ from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
 from backend.models.layer_specs import read_activation
 from backend.models.quantization import read_quantization
 
+_TIED = "tie_word_embeddings"
+_OFTEN_OUTSIDE = (
+    *(_TIED, "quantization_config", "num_key_value_heads", "head_dim", "sliding_window", "layer_types"),
+    *("rope_scaling", "rope_parameters"),
+)
+"""Keys of a nested decoder, beside those with a default, that may stand outside of its section."""
+
 
 def read_model_config(directory: str | Path) -> ModelConfig:
     """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported."""
     path = Path(directory) / "config.json"
     raw = read_json_object(path)
     family = _find_family(path, raw)
-    reader = ConfigReader(path, {**family.defaults, **raw})
-    layers = family.read_layers(reader)
+    text, raw = _text_of(path, family, raw) if family.texts else (family, raw)
+    reader = ConfigReader(path, {**text.defaults, **raw})
+    layers = text.read_layers(reader)
     _check_experts(reader, layers)
     return ModelConfig(
         architecture=family.architecture,
@@ -33,7 +41,7 @@ def read_model_config(directory: str | Path) -> ModelConfig:
         layers=layers,
         max_position_tokens=reader.positive("max_position_embeddings"),
         rms_norm_eps=reader.number("rms_norm_eps"),
-        scalars=family.read_scalars(reader),
+        scalars=text.read_scalars(reader),
         tie_word_embeddings=reader.flag("tie_word_embeddings"),
         quantization=read_quantization(reader),
     )
@@ -79,6 +87,31 @@ def _find_family(path: Path, raw: dict[str, Any]) -> Family:
         f"{path}: architecture {names!r} is not supported; "
         f"choose a checkpoint of one of {', '.join(FAMILIES)}"
     )
+
+
+def _text_of(path: Path, family: Family, raw: dict[str, Any]) -> tuple[Family, dict[str, Any]]:
+    """The family of a nested decoder, and its section: `text_config`, with what stands outside of it.
+
+    Raises CheckpointError, as for a key with two values. Only whether the head is tied to the embedding may
+    differ: transformers reads that outside, and writes it in both places.
+    """
+    outer, section = ConfigReader(path, raw), raw.get("text_config")
+    if not isinstance(section, dict):
+        raise outer.error("text_config", section, "an object")
+    by_type = {text.model_type: text for text in family.texts}
+    kind = section.get("model_type", family.texts[0].model_type)
+    text = by_type.get(kind) if isinstance(kind, str) else None
+    if text is None:
+        raise outer.unsupported("text_config.model_type", kind, " and ".join(map(repr, by_type)))
+    found = dict(section)
+    for key in sorted({*text.defaults, *_OFTEN_OUTSIDE} & raw.keys()):
+        inside, outside = section.get(key), raw[key]
+        if outside is None or inside == outside:
+            continue
+        if inside is not None and key != _TIED:
+            raise outer.error(key, outside, f"{inside!r} as in 'text_config'")
+        found[key] = outside
+    return text, found
 
 
 def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:

@@ -21,6 +21,7 @@ from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
+from backend.models.names import text_name
 from backend.models.precision import Precision, choose_precision, is_small
 from backend.models.quantize import build_quantized, served_revision
 from backend.models.weight_files import weight_files
@@ -96,15 +97,18 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         torch.set_num_threads(config.num_threads)
     elif is_small(model_config):
         torch.set_num_threads(1)
-    names = FAMILIES[model_config.architecture].names
+    family = FAMILIES[model_config.architecture]
+    names = family.names
+    source = config.checkpoint, on_progress, text_name if family.texts else str, _others(model_config)
     revision = served_revision(Path(config.checkpoint), config.quantize)
-    with torch.inference_mode(), WeightReader(config.checkpoint, on_progress) as reader:
+    with torch.inference_mode(), WeightReader(*source) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         if precision.device.type == "cpu":
             keep_freed_memory()
         if config.quantize is None:
             builder = DecoderBuilder(model_config, names, reader, precision)
             decoder = builder.build()
+            reader.check_all_read(is_quantized=model_config.quantization is not None)
         else:
             kept = KeptWeights(config.quantize.folder, revision)
             builder, decoder = build_quantized(config, model_config, names, reader, precision, kept)
@@ -114,6 +118,14 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     if on_progress is not None:
         on_progress(1.0)
     return LoadedModel(builder.config, precision, decoder, builder.sites, revision)
+
+
+def _others(model: ModelConfig) -> tuple[str, ...]:
+    """How the names of tensors begin that checkpoints hold, but decoders do not have."""
+    family = FAMILIES[model.architecture]
+    shared = (n for n, layer in enumerate(model.layers) if layer.attention.kv_source is not None)
+    keys = tuple(f"model.layers.{n}.self_attn.{name}" for n in shared for name in ("k_", "v_"))
+    return keys + tuple(name.format(num_layers=model.num_layers) for name in family.others)
 
 
 def _check_files(config: EngineConfig) -> None:

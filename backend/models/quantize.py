@@ -87,6 +87,7 @@ def build_quantized(
                 prompts = read_prompts(place, Path(config.checkpoint), length)
             builder = rounding = RoundingBuilder(model, names, reader, precision, quantize, prompts)
             decoder = builder.build()
+            reader.check_all_read(is_quantized=False)
             kept.write(rounding.rounded)
             _log(config.model, quantize, rounding.rounded.errors)
             return builder, decoder

@@ -17,20 +17,39 @@ from backend.errors import CheckpointError
 from backend.models.weight_files import weight_files
 from backend.quant.stored import FLOATS
 
+_NEEDLESS = ("inv_freq", "q_scale", "k_scale", "v_scale")
+"""Last parts of names of what is computed here: old checkpoints' angles, scales of keys and values."""
+
 
 class WeightReader:
     """Gives tensors by name and checks their shapes. A context manager."""
 
-    def __init__(self, directory: str | Path, on_progress: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        on_progress: Callable[[float], None] | None = None,
+        name_of: Callable[[str], str] = str,
+        others: tuple[str, ...] = (),
+    ) -> None:
+        """`name_of`: a tensor's name in the files → the name under which it is given.
+
+        `others`: how the names of tensors begin that `check_all_read` does not expect to be read.
+        """
+        self._others = others
         self._directory = Path(directory)
         self._on_progress = on_progress
         self._files: dict[str, Any] = {}  # tensor name → open file
         self._paths: dict[str, Path] = {}
+        self._stored: dict[str, str] = {}  # tensor name → its name in the file
         self._put: dict[str, Tensor] = {}
         self._read: set[str] = set()  # names in files; rounding reads some of them again
         for path in weight_files(self._directory):
             opened = _open(path)
-            for name in opened.keys():  # noqa: SIM118 - not a dict
+            for stored in opened.keys():  # noqa: SIM118 - not a dict
+                name = name_of(stored)
+                if self._stored.get(name, stored) != stored:
+                    raise self.error(stored, f"is the same tensor as {self._stored[name]!r}")
+                self._stored[name] = stored
                 self._files[name] = opened
                 self._paths[name] = path
 
@@ -63,7 +82,9 @@ class WeightReader:
         """The shape of a tensor; None where there is none of this name."""
         if name in self._put:
             return tuple(self._put[name].shape)
-        return tuple(self._files[name].get_slice(name).get_shape()) if name in self._files else None
+        if name not in self._files:
+            return None
+        return tuple(self._files[name].get_slice(self._stored[name]).get_shape())
 
     def read(self, name: str, dtypes: Collection[torch.dtype]) -> Tensor:
         """The tensor as stored. Raises CheckpointError if it is missing or has none of these dtypes."""
@@ -80,9 +101,27 @@ class WeightReader:
     def error(self, name: str, problem: str) -> CheckpointError:
         """The error about a tensor, with the file that it should be in."""
         return CheckpointError(
-            f"{self._paths.get(name, self._directory)}: {name!r} {problem}; download it again, or "
-            "use the unquantised checkpoint"
+            f"{self._paths.get(name, self._directory)}: {self._stored.get(name, name)!r} {problem}; "
+            "download it again, or use the unquantised checkpoint"
         )
+
+    def check_all_read(self, *, is_quantized: bool) -> None:
+        """Raise CheckpointError for a tensor that was not read: the model would be another without it.
+
+        `is_quantized`: a weight that was read may have more beside it than its format needs.
+        """
+        modules = {name.rpartition(".")[0] for name in self._read} if is_quantized else set()
+        for name, stored in self._stored.items():
+            module, _, kind = name.rpartition(".")
+            is_known = kind in _NEEDLESS or (module in modules and kind not in ("weight", "bias"))
+            if name not in self._read and not is_known and not self._is_other(name):
+                raise CheckpointError(
+                    f"{self._paths[name]}: {stored!r} is a tensor that the architecture in config.json does "
+                    "not have, so answers would be wrong; correct config.json, or choose another checkpoint"
+                )
+
+    def _is_other(self, name: str) -> bool:
+        return any(each.startswith(self._others) for each in (name, self._stored[name]))
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Give these from now on, whatever the files hold."""
@@ -97,10 +136,10 @@ class WeightReader:
                 "the download is incomplete or the architecture in config.json is wrong"
             )
         try:
-            tensor: Tensor = self._files[name].get_tensor(name)
+            tensor: Tensor = self._files[name].get_tensor(self._stored[name])
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise CheckpointError(
-                f"{self._paths[name]}: {name!r} cannot be read ({error}); download it again"
+                f"{self._paths[name]}: {self._stored[name]!r} cannot be read ({error}); download it again"
             ) from None
         return tensor
 

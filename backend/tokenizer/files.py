@@ -29,6 +29,7 @@ class TokenizerFiles:
     special_tokens: dict[str, AddedToken]  # by the names that chat templates use, "bos_token" …
     chat_templates: dict[str, str]  # name → Jinja source; the main one is "default"
     eos_token_ids: tuple[int, ...]  # all tokens that end an answer; may be empty
+    is_multimodal: bool = False  # the model reads images as well, or speech
 
 
 def read_files(folder: Path) -> TokenizerFiles:
@@ -51,6 +52,7 @@ def read_files(folder: Path) -> TokenizerFiles:
         special_tokens=_special_tokens(config, _read_json(folder / "special_tokens_map.json")),
         chat_templates=_chat_templates(folder, config),
         eos_token_ids=_eos_token_ids(folder, config, tokenizer),
+        is_multimodal=bool(_text_config(_read_json(folder / "config.json"))),
     )
 
 
@@ -128,10 +130,17 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         ) from error
 
 
+def _text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """What the config.json of a model of text and images says about its text; {} for other models."""
+    found = config.get("text_config")
+    return found if isinstance(found, dict) else {}
+
+
 def _eos_token_ids(folder: Path, config: dict[str, Any], tokenizer: dict[str, Any]) -> tuple[int, ...]:
     ids: list[int] = []
     for path in (folder / "generation_config.json", folder / "config.json"):
-        value = _read_json(path).get("eos_token_id")
+        found = _read_json(path)
+        value = found.get("eos_token_id", _text_config(found).get("eos_token_id"))
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]

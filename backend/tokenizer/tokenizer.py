@@ -50,6 +50,7 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self._longest_token = max(map(len, backend.get_vocab(with_added_tokens=True)), default=1)
         self.eos_token_ids = files.eos_token_ids
+        self.is_multimodal = files.is_multimodal
         self.thinking = self._thinking_mode(files.chat_templates.get("default", ""))
         self.tool_use = tool_use(self.render_chat) if self.has_chat_template else ToolUse()
         named = ((token_id, self.token_text(token_id)) for token_id in sorted(self._text_bytes.hidden))

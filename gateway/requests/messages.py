@@ -37,6 +37,18 @@ def text_size(messages: Sequence[dict[str, Any]]) -> int:
     return size
 
 
+def refuse_images(messages: Sequence[dict[str, Any]]) -> None:
+    """Raise InvalidRequest for an image, where the model could see but only its decoder is loaded."""
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        for number, part in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(part, dict) and part.get("type") == "image_url":
+                raise refusals.unsupported(
+                    f"messages[{index}].content[{number}].type",
+                    "this checkpoint's image tower is not loaded; send text only",
+                )
+
+
 def plain_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages for a chat template. Raises InvalidRequest naming the message and its field.
 

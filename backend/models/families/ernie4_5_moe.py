@@ -61,4 +61,5 @@ FAMILY = Family(
     defaults=DEFAULTS,
     names=WeightNames(experts=ExpertNames(router_bias="mlp.moe_statics.e_score_correction_bias")),
     read_layers=read_layers,
+    others=("model.mtp_",),
 )

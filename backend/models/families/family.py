@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backend.config import LayerSpec, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.names import WeightNames
+
+MTP_LAYER = ("model.layers.{num_layers}.",)
+"""Behind the last layer, one that drafts (multi-token prediction, arXiv:2412.19437)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +25,12 @@ class Family:
     # are false or derived: num_key_value_heads is num_attention_heads, head_dim is hidden_size / that.
     defaults: Mapping[str, object] = field(default_factory=dict)
     names: WeightNames = WeightNames()
+    # Where the decoder is one part of several: what `text_config` may describe, the first if it has no model
+    # type. `others`: how the names of tensors begin that are of other parts, which are not loaded.
+    texts: tuple[Family, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def nested(*texts: Family, architecture: str, model_type: str, others: tuple[str, ...]) -> Family:
+    """The family of checkpoints whose decoder is one of `texts`, which have equal tensor names."""
+    return replace(texts[0], architecture=architecture, model_type=model_type, texts=texts, others=others)

@@ -15,7 +15,7 @@ from backend.models.expert_specs import (
     with_shared,
 )
 from backend.models.families import llama
-from backend.models.families.family import Family
+from backend.models.families.family import MTP_LAYER, Family
 from backend.models.layer_specs import read_attention
 from backend.models.names import ExpertNames, WeightNames
 from backend.models.rope_config import read_rope
@@ -56,4 +56,5 @@ FAMILY = Family(
     defaults=DEFAULTS,
     names=WeightNames(experts=ExpertNames()),
     read_layers=read_layers,
+    others=MTP_LAYER,
 )

@@ -14,7 +14,7 @@ from backend.models.expert_specs import (
     with_shared,
 )
 from backend.models.families import llama
-from backend.models.families.family import Family
+from backend.models.families.family import MTP_LAYER, Family
 from backend.models.layer_specs import read_attention, with_biases
 from backend.models.names import ExpertNames, WeightNames
 
@@ -58,4 +58,5 @@ FAMILY = Family(
         )
     ),
     read_layers=read_layers,
+    others=MTP_LAYER,
 )

@@ -11,7 +11,7 @@ from backend.tokenizer import Tokenizer
 from backend.tokenizer.tokenizer import LONG_TEXT_CHARS
 from gateway.errors import to_api_error
 from gateway.providers.engine.tool_calling import adapt_calls, check_readable
-from gateway.requests.messages import plain_messages, text_size
+from gateway.requests.messages import plain_messages, refuse_images, text_size
 from gateway.requests.prompts import Prompt
 from gateway.tool_calls.parser import Syntax
 
@@ -56,6 +56,8 @@ class PromptEncoder:
         )
 
     def _plain_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self._tokenizer.is_multimodal:
+            refuse_images(messages)
         plain = plain_messages(messages)
         check_readable(plain, self._tokenizer.tool_use)
         adapt_calls(plain, self._call_syntax, self._tokenizer.tool_use)

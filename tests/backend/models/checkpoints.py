@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 199,
@@ -54,6 +60,22 @@ EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position
 BIASES = {"attention_bias": True, "mlp_bias": True}
 GEMMA = {"head_dim": 16, "sliding_window": 21, "query_pre_attn_scalar": 16}
 GEMMA_ROPES = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e3}, "full_attention": LINEAR}
+SIGLIP = {
+    "vision_config": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+}
+GEMMA_NESTED_ROPES = {"text_config": {**GEMMA, "sliding_window_pattern": 2, "rope_parameters": GEMMA_ROPES}}
+GEMMA_UNTIED = {
+    "text_config": {**GEMMA, "num_key_value_heads": 4, "tie_word_embeddings": False},
+    "tie_word_embeddings": False,
+}
+GEMMA_CAPPED = {"text_config": {**GEMMA, "attn_logit_softcapping": 1.5, "sliding_window": 7}}
 OLMO_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
 FULL_TYPES = ["full_attention", "full_attention", "sliding_attention"]
 GRANITE = {
@@ -174,6 +196,10 @@ VARIANTS = [
     Variant("gemma4-experts", "gemma4_text", {**GEMMA4, **GEMMA4_MOE}),
     Variant("gemma4-experts-keys", "gemma4_text", {**GEMMA4_KEYS, **GEMMA4_SHARED, **GEMMA4_MOE, **TOP_3}),
     Variant("gemma4-inputs", "gemma4_text", {**LAYER_INPUTS, "tie_word_embeddings": False}),
+    Variant("gemma3-nested", "gemma3", {"text_config": GEMMA, **SIGLIP}),
+    Variant("gemma3-nested-ropes", "gemma3", GEMMA_NESTED_ROPES | SIGLIP),
+    Variant("gemma3-nested-untied", "gemma3", GEMMA_UNTIED | SIGLIP),
+    Variant("gemma3-nested-capped", "gemma3", GEMMA_CAPPED | SIGLIP),
     Variant("seed-oss", "seed_oss", {"head_dim": 16}),
     Variant("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
     Variant("olmo2", "olmo2"),
@@ -198,13 +224,22 @@ VARIANTS = [
 ]
 
 
+def make_config(variant: Variant) -> PreTrainedConfig:
+    """The configuration in transformers; SHAPE is the decoder's, also where that is one of several parts."""
+    changes = {**SHAPE, **variant.changes}
+    if "text_config" in changes:
+        changes = variant.changes | {"text_config": {**SHAPE, **changes["text_config"]}}
+    return AutoConfig.for_model(variant.model_type, **changes)
+
+
 def write_checkpoint(
     variant: Variant, directory: Path, dtype: torch.dtype = torch.float32, **save: object
 ) -> PreTrainedModel:
     """Save a random model of `variant` under `directory`; returns transformers' model, in float32."""
     torch.manual_seed(len(variant.name))
-    config = AutoConfig.for_model(variant.model_type, **{**SHAPE, **variant.changes})
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    is_nested = "text_config" in variant.changes
+    loader = AutoModelForImageTextToText if is_nested else AutoModelForCausalLM
+    model = loader.from_config(make_config(variant), attn_implementation="eager").eval()
     with torch.no_grad():
         for name, parameter in (*model.named_parameters(), *model.named_buffers()):
             # Otherwise zeros and ones: nothing would be compared.
@@ -216,4 +251,4 @@ def write_checkpoint(
     path = directory / "config.json"
     raw = {key: value for key, value in json.loads(path.read_text()).items() if key not in variant.omitted}
     path.write_text(json.dumps(raw | variant.ignored))
-    return AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
+    return loader.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)

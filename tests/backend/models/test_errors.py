@@ -158,6 +158,37 @@ def test_missing_tensor_beside_experts(variant: str, name: str, tmp_path: Path) 
     refuse(tmp_path, repr(name), "incomplete")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.3.mlp.up_proj.weight",
+        "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.self_attn.q_proj.weight_scale",
+        "adapter.weight",
+    ],
+)
+def test_left_over_tensor(checkpoint: Path, name: str) -> None:
+    edit_tensors(checkpoint, lambda tensors: tensors.update({name: torch.ones(2)}))
+    refuse(checkpoint, f"model.safetensors: {name!r}", "does not have")
+
+
+def test_what_old_checkpoints_hold_as_well(checkpoint: Path) -> None:
+    """Angles, and a copy of the embedding as the head."""
+    angles = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)}
+    edit_tensors(checkpoint, lambda tensors: tensors.update(angles))
+    copied = "model.embed_tokens.weight"
+    edit_tensors(checkpoint, lambda tensors: tensors.update({"lm_head.weight": tensors[copied].clone()}))
+    load(checkpoint)
+
+
+def test_a_head_of_its_own_is_not_tied(checkpoint: Path) -> None:
+    """Whatever config.json says about tying, and transformers does the same."""
+    own = torch.full((199, 64), 0.5)
+    edit_tensors(checkpoint, lambda tensors: tensors.update({"lm_head.weight": own}))
+    model = load_model(EngineConfig(model="m", checkpoint=str(checkpoint), device="cpu"))
+    assert len(set(model.logits(torch.ones(1, 64))[0].tolist())) == 1
+
+
 def test_wrong_shape(checkpoint: Path) -> None:
     edit_config(checkpoint, lambda raw: raw.update(intermediate_size=100))
     refuse(checkpoint, "mlp.gate_proj.weight", "[96, 64]", "[100, 64]")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from backend.config import DtypeName, EngineConfig
+from backend.errors import CheckpointError
 from backend.models.loaded import LoadedModel, load_model
 from tests.backend.models.checkpoints import MIXED_MOE, QWEN_MOE, VARIANTS, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
@@ -31,6 +33,36 @@ def test_shards_give_the_same_model(tmp_path: Path) -> None:
         write_checkpoint(BY_NAME["mixtral"], tmp_path / name, max_shard_size=size)
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
     assert torch.equal(logits(load(tmp_path / "one")), logits(load(tmp_path / "many")))
+
+
+def test_a_layer_that_drafts_is_not_read(tmp_path: Path) -> None:
+    """GLM-4.5 has one behind the last; a second one is no part of it."""
+    write_checkpoint(BY_NAME["glm4-moe"], tmp_path)
+    expected = logits(load(tmp_path))
+    path = tmp_path / "model.safetensors"
+    number = load(tmp_path).config.num_layers
+    extra = {f"model.layers.{number}.eh_proj.weight": torch.ones(64, 128)}
+    save_file(load_file(path) | extra, path)
+    assert torch.equal(logits(load(tmp_path)), expected)
+    extra = {f"model.layers.{number + 1}.eh_proj.weight": torch.ones(64, 128)}
+    save_file(load_file(path) | extra, path)
+    with pytest.raises(CheckpointError, match="eh_proj"):
+        load(tmp_path)
+
+
+def test_keys_that_a_layer_does_not_use_are_not_read(tmp_path: Path) -> None:
+    """Gemma 4's last layers read those of others, and published files hold their own as well."""
+    write_checkpoint(BY_NAME["gemma4"], tmp_path)
+    model = load(tmp_path)
+    path = tmp_path / "model.safetensors"
+    sources = [layer.attention.kv_source for layer in model.config.layers]
+    shared, own = sources.index(next(each for each in sources if each is not None)), sources.index(None)
+    keys = {f"model.layers.{shared}.self_attn.{name}.weight": torch.ones(2) for name in ("k_proj", "k_norm")}
+    save_file(load_file(path) | keys, path)
+    assert torch.equal(logits(load(tmp_path)), logits(model))
+    save_file(load_file(path) | {f"model.layers.{own}.self_attn.k_extra.weight": torch.ones(2)}, path)
+    with pytest.raises(CheckpointError, match="k_extra"):
+        load(tmp_path)
 
 
 def test_progress_rises_to_one(tmp_path: Path) -> None:

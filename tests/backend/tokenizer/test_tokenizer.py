@@ -113,6 +113,7 @@ def test_tokens_defined_only_in_the_configuration(tmp_path: Path) -> None:
         ({"eos_token_id": [7, 9]}, {"eos_token_id": 5}, (7, 9, 2)),
         ({"eos_token_id": 7}, {}, (7, 2)),
         ({}, {"eos_token_id": 5}, (5, 2)),
+        ({}, {"text_config": {"eos_token_id": [5, 6]}}, (5, 6, 2)),
         ({}, {}, (2,)),
     ],
 )

@@ -14,7 +14,7 @@ from openai.types.chat import (
 )
 
 from gateway.errors import InvalidRequest
-from gateway.requests.messages import FIELDS, TEXT_PART_FIELDS, plain_messages, text_size
+from gateway.requests.messages import FIELDS, TEXT_PART_FIELDS, plain_messages, refuse_images, text_size
 
 
 def test_text_may_be_a_string_or_parts() -> None:
@@ -93,6 +93,18 @@ def test_refusals_carry_a_code(message: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         plain_messages([message])
     assert refused.value.code == code
+
+
+def test_images_that_only_the_decoder_lacks() -> None:
+    text = {"type": "text", "text": "What is this?"}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    refuse_images([{"role": "user", "content": [text]}, {"role": "user", "content": "x"}, {"role": "user"}])
+    with pytest.raises(InvalidRequest, match="image tower is not loaded; send text only") as refused:
+        refuse_images([{"role": "user", "content": "x"}, {"role": "user", "content": [text, image]}])
+    assert (refused.value.param, refused.value.code) == (
+        "messages[1].content[1].type",
+        "unsupported_parameter",
+    )
 
 
 def test_an_unknown_role_is_not_quoted() -> None:
