@@ -121,6 +121,23 @@ class AttentionSpec:
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
     has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
+    has_gate: bool = False  # the query projection also has a gate for each head's output, after its query
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSpec:
+    """The gated delta rule of one layer, whose memory is a state of fixed size."""
+
+    num_key_heads: int
+    num_value_heads: int  # a multiple of that
+    key_head_dim: int
+    value_head_dim: int
+    conv_tokens: int  # the convolution's taps, the token's own included
+
+    @property
+    def num_channels(self) -> int:
+        """What the convolution mixes: queries, keys and values."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +197,15 @@ class LayerInputSpec:
 class LayerSpec:
     """One layer of a decoder."""
 
-    attention: AttentionSpec
+    mixer: AttentionSpec | DeltaSpec
     feed_forward: DenseSpec | MoEConfig
     inputs: LayerInputSpec | None = None
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """The mixer of a layer that attends."""
+        assert isinstance(self.mixer, AttentionSpec)
+        return self.mixer
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +261,18 @@ class ModelConfig:
 
     @property
     def attention(self) -> AttentionSpec:
-        """The first layer's attention."""
-        return self.layers[0].attention
+        """The first attention."""
+        return self.attentions[0]
+
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """The attention of each layer that has one, and keys and values."""
+        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, AttentionSpec))
+
+    @property
+    def deltas(self) -> tuple[DeltaSpec, ...]:
+        """The delta rule of each layer that has a recurrent state."""
+        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, DeltaSpec))
 
     @property
     def ropes(self) -> tuple[RopeConfig, ...]:
@@ -249,14 +282,13 @@ class ModelConfig:
     @property
     def rotations(self) -> tuple[tuple[RopeConfig, int], ...]:
         """The distinct rotary embeddings of the layers, each with the dimensions of a head."""
-        own = (layer.attention for layer in self.layers)
-        found = ((each.rope, each.head_dim) for each in own)
+        found = ((each.rope, each.head_dim) for each in self.attentions)
         return tuple(dict.fromkeys((rope, size) for rope, size in found if rope is not None))
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """Each layer's sliding window."""
-        return tuple(layer.attention.window for layer in self.layers)
+        """The sliding window of each layer that attends."""
+        return tuple(attention.window for attention in self.attentions)
 
     @property
     def experts(self) -> MoEConfig | None:

@@ -251,6 +251,16 @@ class DraftTree:
         """True if no node has siblings."""
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
+    def first_path(self) -> list[int]:
+        """Return the tokens of the first node, its first child, and so on."""
+        path: list[int] = []
+        last = -1
+        for node, parent in enumerate(self.parents):
+            if parent == last:
+                path.append(self.tokens[node])
+                last = node
+        return path
+
     def cut(self, max_depth: int, max_nodes: int) -> DraftTree:
         """Return the first `max_nodes` nodes of depth `max_depth` or less."""
         if len(self) <= max_nodes and self.depth <= max_depth:

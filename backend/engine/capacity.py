@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -9,12 +10,17 @@ import torch
 from backend.config import EngineConfig
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
+from backend.kv.states import MAX_LOGGED, StateLayout
 from backend.models.checkpoint_config import context_tokens
 from backend.models.loaded import LoadedModel
 from backend.types import PAGE_TOKENS
 
+logger = logging.getLogger(__name__)
+
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
 _CUDA_SHARE = 0.85
+_STATES_SHARE = 0.5
+"""The most of the KV memory that recurrent states take."""
 
 
 def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
@@ -26,6 +32,10 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
 
     num_pages = num_pages_for(config, model, drafter_page_bytes)
     wanted = context_tokens(model.config, config.max_model_tokens)
+    states = model.kv_layout.states
+    max_running = config.max_running if states is None else num_states_for(config, states)
+    if states is not None:
+        _tell_limits(config, states, max_running)
     return RunnerFacts(
         vocab_size=model.config.vocab_size,
         num_pages=num_pages,
@@ -33,6 +43,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
         eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
         revision=model.revision,
         kv_dtype=str(model.kv_layout.dtype).removeprefix("torch."),
+        max_running=max_running,
+        max_draft_tokens=None if states is None else MAX_LOGGED - 1,
+        has_states=states is not None,
     )
 
 
@@ -41,13 +54,18 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
 
     That memory holds the model's pages and what drafters keep for each. Raises CheckpointError if none fits.
     """
+    states = model.kv_layout.states
     if config.num_pages is not None:
         num_pages, source = config.num_pages, f"num_pages is {config.num_pages!r}"
     else:
         page_bytes = model.kv_layout.page_bytes + drafter_page_bytes
         budget = config.kv_cache_bytes
         if budget is None:
-            budget = min(_default_bytes(model.device), _max_useful_pages(config, model) * page_bytes)
+            budget = _default_bytes(model.device)
+        if states is not None:
+            budget -= num_states_for(config, states) * states.slot_bytes
+        if config.kv_cache_bytes is None:
+            budget = min(budget, _max_useful_pages(config, model) * page_bytes)
         num_pages, source = (
             budget // page_bytes,
             f"{budget} bytes are less than one KV page of {page_bytes} bytes",
@@ -55,6 +73,29 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
     return num_pages
+
+
+def _tell_limits(config: EngineConfig, states: StateLayout, max_running: int) -> None:
+    if max_running < config.max_running:
+        logger.warning(
+            "max_running is %s, not %s: half of the KV memory holds no more recurrent states of %.1f MiB; "
+            "raise kv_cache_bytes of model %r",
+            *(max_running, config.max_running, states.slot_bytes / 2**20, config.model),
+        )
+    if config.prefix_cache:
+        logger.warning("model %r has recurrent states: prompts' cached prefixes are not used", config.model)
+
+
+def num_states_for(config: EngineConfig, states: StateLayout) -> int:
+    """One for each of `max_running`, or fewer where memory is short. Raises CheckpointError."""
+    memory = config.kv_cache_bytes or _default_bytes(states.device)
+    num_states = min(config.max_running, int(memory * _STATES_SHARE) // states.slot_bytes)
+    if num_states < 1:
+        raise CheckpointError(
+            f"a recurrent state takes {states.slot_bytes} bytes, half of the KV memory is less; "
+            f"raise kv_cache_bytes of model {config.model!r}"
+        )
+    return num_states
 
 
 def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:

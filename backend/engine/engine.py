@@ -63,13 +63,15 @@ class Engine:
             facts.num_pages,
             revision=facts.revision,
             kv_dtype=facts.kv_dtype,
-            prefix_cache=config.prefix_cache,
+            prefix_cache=config.prefix_cache and not facts.has_states,
         )
+        max_running = min(config.max_running, facts.max_running)
         limits = SchedulerConfig(
             max_model_tokens=facts.max_model_tokens,
-            max_batch_tokens=max(config.max_batch_tokens, config.max_running),
-            max_running=config.max_running,
+            max_batch_tokens=max(config.max_batch_tokens, max_running),
+            max_running=max_running,
             max_queue=config.max_queue,
+            max_draft_tokens=facts.max_draft_tokens,
         )
         self.adapters = adapters
         self.scheduler = Scheduler(limits, self.kv, clock, adapters.slots if adapters else None)

@@ -19,6 +19,7 @@ from backend.engine.state import StateTable
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kernels.upload import upload
+from backend.kv.states import StateStorage
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel
@@ -29,7 +30,10 @@ from backend.sampling.sampler import Sampler
 from backend.speculative.backoff import FailureGuard
 from backend.speculative.drafter import StepObserver
 from backend.speculative.verify import Verdict, detours, verify
-from backend.types import PAGE_TOKENS, Plan, Sequence, TokenLogprobs
+from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
+
+_RESTORED_TOKENS = 512
+"""Tokens of one forward pass that computes a lost state again."""
 
 
 class ModelRunner:
@@ -64,6 +68,8 @@ class ModelRunner:
         """Prepare, forward, sample and verify. Raises AdapterError, or whatever torch raises."""
         if self._adapters is not None:
             self._adapters.fill(plan)
+        if self._storage.states is not None:
+            self._restore_states(plan, self._storage.states)
         step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
@@ -89,6 +95,17 @@ class ModelRunner:
         """Free the sequence's row."""
         self._table.forget(sequence)
         self._prompt_scores.pop(sequence, None)
+
+    def _restore_states(self, plan: Plan, states: StateStorage) -> None:
+        """Compute those again that a failed step has changed."""
+        for chunk in plan.chunks:
+            sequence = chunk.sequence
+            if states.is_ready(sequence.row, chunk.start):
+                continue
+            for start in range(0, chunk.start, _RESTORED_TOKENS):
+                part = ScheduledChunk(sequence, start, min(_RESTORED_TOKENS, chunk.start - start))
+                step = prepare(Plan([part]), self._table, self._model.device).step_input
+                self._model.forward(step.token_ids, self._model.open(step, self._storage))
 
     def _logits(self, step: PreparedStep, hidden: Tensor) -> Tensor:
         """The logits of the step's N draws, [N, V]."""

@@ -18,6 +18,9 @@ class RunnerFacts:
     eos_token_ids: frozenset[int]
     revision: str  # content hash of the weights; part of every page's identity
     kv_dtype: str
+    max_running: int = 1 << 30  # sequences that recurrent states are there for
+    max_draft_tokens: int | None = None  # verified per step and sequence; None: any number, also trees
+    has_states: bool = False  # recurrent ones, without which cached pages are of no use
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from backend.kernels.kv_write import store
 from backend.kernels.quantised_kv import LARGEST, stored_width
+from backend.kv.states import StateLayout, StateStorage
 from backend.types import PAGE_TOKENS
 
 
@@ -25,11 +26,12 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """The shape of one page of a model's KV memory."""
+    """The shape of one page of a model's KV memory, and of its recurrent states."""
 
-    layers: tuple[KVShape, ...]
+    layers: tuple[KVShape, ...]  # that attend
     dtype: torch.dtype  # int8 and float8_e4m3fn: with a scale for each slot and head
     device: torch.device
+    states: StateLayout | None = None
 
     def page_shape(self, shape: KVShape) -> tuple[int, ...]:
         """One page of a layer; in 8 bits the last axis is wider than `head_dim`, see quantised_kv.py."""
@@ -55,9 +57,9 @@ class KVStorage:
     sequence into another.
     """
 
-    __slots__ = ("layers", "layout", "memory", "slots")
+    __slots__ = ("layers", "layout", "memory", "slots", "states")
 
-    def __init__(self, layout: KVLayout, num_pages: int) -> None:
+    def __init__(self, layout: KVLayout, num_pages: int, num_states: int = 1) -> None:
         self.layout = layout
         counts = Counter(layout.layers[number] for number in layout.own)
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
@@ -71,6 +73,7 @@ class KVStorage:
         self.layers: list[Tensor] = []
         for shape in layout.layers:
             self.layers.append(next(parts[shape]) if shape.source is None else self.layers[shape.source])
+        self.states = None if layout.states is None else StateStorage(layout.states, num_states)
         # By layer, [num_pages * 16, 2 * kv_heads, width].
         self.slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
@@ -90,7 +93,7 @@ class KVStorage:
         Pages of the copy are ordered by sequence.
         """
         count, width = pages.shape
-        layout = replace(self.layout, layers=self.layout.layers[first_layer:])
+        layout = replace(self.layout, layers=self.layout.layers[first_layer:], states=None)
         assert not first_layer or len(layout.own) == len(layout.layers), "sources have other numbers there"
         copy = KVStorage(layout, count * (width + num_more))
         for number in layout.own:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from backend.kernels.gated_delta import Chunks
 from backend.kernels.kv_write import kv_write
 from backend.kernels.lora import AdapterRows
 from backend.kernels.paged_attention import AttentionPlan, paged_attention
@@ -27,6 +28,7 @@ class AttentionContext:
     adapters: AdapterRows | None = None  # None: no row uses one
     by_rope: Sequence[Angles] = ()  # the angles of each of Decoder.ropes
     layer_inputs: Sequence[Tensor] = ()  # by layer [T, size], where layers have them
+    chunks: Chunks | None = None  # of recurrent states; None: the model has none
 
 
 @dataclass(frozen=True, slots=True)

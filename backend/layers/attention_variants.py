@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from backend.config import AttentionSpec
 from backend.kernels.paged_attention import Group, WindowPlan, paged_attention, reference, sink_attention
 from backend.kernels.rms_norm import rms_norm
 from backend.kernels.rotary import rotate
+from backend.kernels.swiglu import sigmoid_gate
 from backend.layers.attention import Attention, AttentionContext, AttentionShape
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 
 
 class VariantAttention(Attention):
-    """Attention that may have a scale or a cap of scores, sinks, norms over all heads, or no rotation.
+    """Attention that may have a scale or cap of scores, sinks, a gate, norms over all heads, or no rotation.
 
     Its angles are the context's `by_rope[rope]`, and may turn only the first dimensions of each head.
     """
@@ -43,7 +45,10 @@ class VariantAttention(Attention):
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
         """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
         shape = self.shape
-        heads = self.qkv(x, context.adapters).view(len(x), -1, shape.head_dim)
+        heads, gates = self.qkv(x, context.adapters).view(len(x), -1, shape.head_dim), None
+        if self.spec.has_gate:
+            queries, gates = heads[:, : 2 * shape.num_heads : 2], heads[:, 1 : 2 * shape.num_heads : 2]
+            heads = torch.cat((queries, heads[:, 2 * shape.num_heads :]), dim=1)
         queries, keys_values = heads[:, : shape.num_heads], heads[:, shape.num_heads :]
         queries_keys = heads[:, : shape.num_heads + shape.num_kv_heads]
         if self.spec.qk_norm != "rotated_head":
@@ -57,6 +62,8 @@ class VariantAttention(Attention):
             queries *= self.query_scale
         context.kv.write(shape.layer, context.slots, keys_values)
         attended = self._attend(queries, context.kv.layers[shape.layer], context.plan.by_window[shape.window])
+        if gates is not None:
+            attended = sigmoid_gate(torch.cat((gates.flatten(1), attended), dim=1))
         return self.out(attended, context.adapters)
 
     def _normalise(self, queries_keys: Tensor) -> None:

@@ -38,6 +38,7 @@ class StepInput:
     rows: list[int]  # [B] of the page table
     adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
     trees: Trees = field(default_factory=dict)
+    states: Sequence[int] = ()  # [B] slots of recurrent states; empty: `rows`
 
     def __post_init__(self) -> None:
         assert self.token_ids.shape == self.slots.shape == self.positions.shape

@@ -8,14 +8,24 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from backend.config import AttentionSpec, DenseSpec, LayerInputSpec, ModelConfig, MoEConfig, RoutingConfig
+from backend.config import (
+    AttentionSpec,
+    DeltaSpec,
+    DenseSpec,
+    LayerInputSpec,
+    ModelConfig,
+    MoEConfig,
+    RoutingConfig,
+)
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import BiasedExperts, FusedExperts, StackedExperts
+from backend.kernels.gated_delta import DeltaWeights
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding
+from backend.layers.gated_delta import GatedDeltaNet, grouped_order
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP
@@ -106,7 +116,7 @@ class DecoderBuilder:
             feed_forward = self._experts(layer, prefix, spec.feed_forward)
         sublayers = (
             self._input_norm(prefix, names.attention_norm),
-            self._attention(layer, prefix, spec.attention),
+            self._mixer(layer, prefix, spec.mixer),
             NoNorm() if isinstance(feed_forward, NormedExperts) else self._input_norm(prefix, names.mlp_norm),
             feed_forward,
         )
@@ -125,10 +135,40 @@ class DecoderBuilder:
     def _input_norm(self, prefix: str, name: str | None) -> RMSNorm | NoNorm:
         return NoNorm() if name is None else self.norm(prefix + name)
 
+    def _mixer(self, layer: int, prefix: str, spec: AttentionSpec | DeltaSpec) -> Attention | GatedDeltaNet:
+        """Layers of each kind have numbers of their own in KV memory."""
+        number = sum(isinstance(each.mixer, type(spec)) for each in self.config.layers[:layer])
+        if isinstance(spec, DeltaSpec):
+            return self._delta_net(number, prefix, spec)
+        return self._attention(number, prefix, spec)
+
+    def _delta_net(self, number: int, prefix: str, spec: DeltaSpec) -> GatedDeltaNet:
+        names, hidden_size, heads = self.names.delta, self.config.hidden_size, spec.num_value_heads
+        values = heads * spec.value_head_dim
+        is_grouped = len(names.inputs) == 1  # by key head
+        inputs = [spec.num_channels + values] if is_grouped else [spec.num_channels, values]
+        gates = [2 * heads] if is_grouped else [heads, heads]
+        linears = (
+            self.linear(
+                {prefix + name: n for name, n in zip(names.inputs, inputs, strict=True)}, hidden_size
+            ),
+            self.linear({prefix + name: n for name, n in zip(names.gates, gates, strict=True)}, hidden_size),
+            self.linear({prefix + names.out: hidden_size}, values),
+        )
+        conv = self._float(prefix + names.conv, (spec.num_channels, 1, spec.conv_tokens)).squeeze(1)
+        rate = self._float(prefix + names.log_rate, (heads,)).exp().neg()
+        weights = DeltaWeights(conv.contiguous(), rate, self._float(prefix + names.bias, (heads,)))
+        norm = _own(self._place(self.reader.get(prefix + names.norm, (spec.value_head_dim,))))
+        order = grouped_order(spec).to(self.precision.device) if is_grouped else None
+        return GatedDeltaNet(number, spec, linears, weights, RMSNorm(norm, self.config.rms_norm_eps), order)
+
+    def _float(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return _own(self.reader.get(name, shape).to(self.precision.device, torch.float32))
+
     def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
         names, hidden_size = self.names, self.config.hidden_size
         queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-        parts = {names.query: queries, names.key: keys, names.value: keys}
+        parts = {names.query: 2 * queries if spec.has_gate else queries, names.key: keys, names.value: keys}
         if names.qkv is not None:
             parts = {names.qkv: queries + 2 * keys}
         if spec.value_is_key:
@@ -164,10 +204,10 @@ class DecoderBuilder:
     def _is_plain(self, spec: AttentionSpec) -> bool:
         """Whether the layer has only parts that all kernels know."""
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
-        has_rope_everywhere = all(layer.attention.rope is not None for layer in self.config.layers)
+        has_rope_everywhere = all(attention.rope is not None for attention in self.config.attentions)
         has_plain_scores = spec.scale is None and spec.softcap is None and not spec.has_sinks
-        has_plain_norms = spec.qk_norm in (None, "head") and not spec.value_norm
-        return has_one_rope and has_rope_everywhere and has_plain_scores and has_plain_norms
+        has_known_parts = spec.qk_norm in (None, "head") and not spec.value_norm and not spec.has_gate
+        return has_one_rope and has_rope_everywhere and has_plain_scores and has_known_parts
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
         """One norm for queries and keys, with one row of weights per head, or one number for each feature."""

@@ -14,6 +14,7 @@ from backend.kernels.paged_attention import Step, plan_attention
 from backend.kv.storage import KVStorage
 from backend.layers.attention import Attention, AttentionContext
 from backend.layers.embedding import Embedding
+from backend.layers.gated_delta import GatedDeltaNet
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
@@ -26,33 +27,39 @@ from backend.layers.step_input import StepInput
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """h += attention(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
+    """h += mixer(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
     attention_norm: RMSNorm | NoNorm
-    attention: Attention
+    mixer: Attention | GatedDeltaNet
     mlp_norm: RMSNorm | NoNorm
     feed_forward: MLP | MoE | SharedMoE
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that attends."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
 
     def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
         """What is to be added to the residual stream `hidden` [T, D] after the layer.
 
-        `added`: what the layer before it returned. The stream gets that, and attention's output, in place.
+        `added`: what the layer before it returned. The stream gets that, and the mixer's output, in place.
         """
-        attended = self.attention(self.attention_norm(hidden, added), context)
-        return self.feed_forward(self.mlp_norm(hidden, attended), context.adapters)
+        mixed = self.mixer(self.attention_norm(hidden, added), context)
+        return self.feed_forward(self.mlp_norm(hidden, mixed), context.adapters)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputNormLayer(DecoderLayer):
-    """h += out(attention(norm(h))); h += out(feed_forward(norm(h))), with a norm or a factor as `out`."""
+    """h += out(mixer(norm(h))); h += out(feed_forward(norm(h))), with a norm or a factor as `out`."""
 
     attention_out: RMSNorm | Scale
     mlp_out: RMSNorm | Scale
 
     def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
         """The same as of its base."""
-        attended = self.attention_out(self.attention(self.attention_norm(hidden, added), context))
-        return self.mlp_out(self.feed_forward(self.mlp_norm(hidden, attended), context.adapters))
+        mixed = self.attention_out(self.mixer(self.attention_norm(hidden, added), context))
+        return self.mlp_out(self.feed_forward(self.mlp_norm(hidden, mixed), context.adapters))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,8 @@ class Decoder:
             if layers is not None:
                 layers.append(hidden + added)
             added = layer(hidden, context, added)
+        if context.kv.states is not None and context.chunks is not None:
+            context.kv.states.end(context.chunks)
         return hidden.add_(added)
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
@@ -142,4 +151,5 @@ def open_context(
     angles = [rope(step.positions, max(step.context_lens)) for rope in ropes]
     lengths = step.query_lens, step.context_lens
     plan = plan_attention(Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows)
-    return AttentionContext(plan, angles[0], step.slots, kv, step.adapters, angles)
+    chunks = None if kv.states is None else kv.states.begin(step.states or step.rows, *lengths)
+    return AttentionContext(plan, angles[0], step.slots, kv, step.adapters, angles, chunks=chunks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from backend.config import (
@@ -68,16 +68,16 @@ def read_activation(reader: ConfigReader, only: Collection[str] = ("silu", "gelu
     return found
 
 
-def read_layer_types(reader: ConfigReader) -> list[str] | None:
-    """`layer_types`, one of LAYER_TYPES for each layer; None where config.json does not list them."""
+def read_layer_types(reader: ConfigReader, known: Sequence[str] = LAYER_TYPES) -> list[str] | None:
+    """`layer_types`, one of those `known` for each layer; None where config.json does not list them."""
     found = reader.raw.get("layer_types")
     if found is None:
         return None
     count = num_layers(reader)
     if not isinstance(found, list) or len(found) != count:
         raise reader.error("layer_types", found, f"a list of {count} names")
-    if unknown := {str(name) for name in found} - set(LAYER_TYPES):
-        raise reader.error("layer_types", sorted(unknown), "'full_attention' or 'sliding_attention'")
+    if unknown := {str(name) for name in found} - set(known):
+        raise reader.error("layer_types", sorted(unknown), " or ".join(map(repr, sorted(known))))
     return found
 
 

@@ -70,6 +70,19 @@ class LayerInputNames:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaNames:
+    """A gated delta net; names follow the layer's prefix."""
+
+    inputs: tuple[str, ...] = ("linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight")
+    gates: tuple[str, ...] = ("linear_attn.in_proj_a.weight", "linear_attn.in_proj_b.weight")
+    conv: str = "linear_attn.conv1d.weight"
+    log_rate: str = "linear_attn.A_log"
+    bias: str = "linear_attn.dt_bias"
+    norm: str = "linear_attn.norm.weight"
+    out: str = "linear_attn.out_proj.weight"
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
@@ -97,6 +110,7 @@ class WeightNames:
     layer_scale: str | None = None  # one number that the residual stream is multiplied by after the layer
     layer_inputs: LayerInputNames = LayerInputNames()
     beside: BesideNames = BesideNames()
+    delta: DeltaNames = DeltaNames()
 
     @property
     def norms_inputs_alone(self) -> bool:

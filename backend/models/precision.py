@@ -10,6 +10,7 @@ from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels.device import uses_triton
 from backend.kernels.linear import WeightLayout, paired
+from backend.kv.states import StateLayout
 from backend.kv.storage import KVLayout, KVShape
 
 _SMALL_MATRIX = 1 << 17
@@ -38,9 +39,10 @@ class Precision:
 
     def kv_layout(self, model: ModelConfig) -> KVLayout:
         """The shape of the model's KV memory."""
-        own = (layer.attention for layer in model.layers)
+        own, deltas = model.attentions, model.deltas
         shapes = tuple(KVShape(each.num_kv_heads, each.head_dim, each.kv_source) for each in own)
-        return KVLayout(shapes, self.kv, self.device)
+        states = StateLayout(len(deltas), deltas[0], self.device) if deltas else None
+        return KVLayout(shapes, self.kv, self.device, states)
 
 
 def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
@@ -64,7 +66,7 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
     if uses_triton(torch.empty(0, device=device)):
         return Precision(device, torch.float32, "plain", torch.float32)
     if narrow:
-        heads = sum(layer.attention.num_kv_heads * layer.attention.head_dim for layer in model.layers)
+        heads = sum(attention.num_kv_heads * attention.head_dim for attention in model.attentions)
         token_bytes = 2 * heads * torch.float32.itemsize
         kv = torch.float32 if token_bytes <= _SMALL_KV_BYTES else torch.bfloat16
         weights: WeightLayout = "bf16" if paired.is_available() and not is_small(model) else "half"

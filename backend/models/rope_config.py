@@ -10,6 +10,7 @@ from backend.config import RopeConfig
 from backend.models.config_reader import ConfigReader
 
 SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
+LINEAR = "linear_attention"
 
 
 def read_rope(reader: ConfigReader, *, can_be_partial: bool = False) -> RopeConfig:

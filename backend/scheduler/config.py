@@ -21,6 +21,7 @@ class SchedulerConfig:
     max_shared_step_s: float = 0.2  # likewise while tenants share steps, and for more than a few tokens
     max_background_step_s: float = 0.005  # likewise in steps with prompts of background sequences only
     max_background_share: float = 0.1  # of online steps' time, for background sequences in addition
+    max_draft_tokens: int | None = None  # of one sequence in a step, and trees become chains; None: no limit
     min_chunk_tokens: int = PAGE_TOKENS  # smallest prefill chunk, except at the end of a prompt
 
     def __post_init__(self) -> None:

@@ -23,6 +23,9 @@ def add_drafts(
             continue
         # The last token is sampled but never computed.
         useful = sequence.request.params.max_tokens - sequence.num_output_tokens - 1
+        if config.max_draft_tokens is not None:
+            chain = draft.first_path() if isinstance(draft, DraftTree) else draft
+            draft = chain[: config.max_draft_tokens]
         if isinstance(draft, DraftTree):
             most = min(left - added, config.max_model_tokens - chunk.end)
             chunks[index] = _add_tree(chunk, draft.cut(useful, most), useful, kv)

@@ -75,6 +75,10 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
 def _check(folder: str, model: ModelConfig, max_model_tokens: int) -> None:
     if model.experts is not None:
         raise CheckpointError(f"{folder} is a mixture of experts; choose a dense model to draft with")
+    if model.deltas:
+        raise CheckpointError(
+            f"{folder} has recurrent states; choose a model with attention alone to draft with"
+        )
     if any(window is not None and window < max_model_tokens for window in model.windows):
         raise CheckpointError(
             f"{folder} has a sliding window of {min(filter(None, model.windows))} tokens; choose a model "

@@ -188,7 +188,7 @@ def _check(folder: str, shape: MixtureShape, model: LoadedModel, most_tokens: in
             f"{shape.target_layers}, but the target has {num_layers}; give the head that was trained for it"
         )
     last = model.decoder.layers[num_layers - shape.target_layers :]
-    if any(type(layer) is not DecoderLayer or type(layer.attention) is not Attention for layer in last):
+    if any(type(layer) is not DecoderLayer or type(layer.mixer) is not Attention for layer in last):
         raise CheckpointError(
             f"{folder} runs the target's last layers, which have parts that it does not know; choose another "
             "drafter"
@@ -207,7 +207,7 @@ def _last_layers(decoder: Decoder, count: int) -> list[DecoderLayer]:
     for number, layer in enumerate(decoder.layers[len(decoder.layers) - count :]):
         own = layer.attention
         shape = replace(own.shape, layer=number, window=None)
-        layers.append(replace(layer, attention=Attention(shape, own.qkv, own.out, own.qk_norm)))
+        layers.append(replace(layer, mixer=Attention(shape, own.qkv, own.out, own.qk_norm)))
     return layers
 
 

@@ -1,4 +1,4 @@
-"""SwiGLU: silu(gate) * up (arXiv:2002.05202).
+"""SwiGLU: silu(gate) * up (arXiv:2002.05202), and sigmoid(gate) * up.
 
 gate_up [T, 2 I], gate in the left half → [T, I], same dtype. Bound: memory, reads 2 T I, writes T I elements.
 """
@@ -12,7 +12,7 @@ from backend.kernels.compiled import num_threads
 from backend.kernels.device import uses_triton
 from backend.kernels.swiglu import loop, reference
 
-__all__ = ["swiglu"]
+__all__ = ["sigmoid_gate", "swiglu"]
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -26,4 +26,14 @@ def swiglu(gate_up: Tensor) -> Tensor:
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     y = torch.empty(rows, size)
     loop.gate((0, gate_up.data_ptr(), y.data_ptr(), rows, size), num_threads(gate_up.numel()))
+    return y
+
+
+def sigmoid_gate(gate_up: Tensor) -> Tensor:
+    """Multiply the right half by the left half's sigmoid; a new tensor. In torch on a GPU."""
+    if uses_triton(gate_up) or gate_up.dtype is not torch.float32 or not gate_up.is_contiguous():
+        return reference.sigmoid_gate(gate_up)
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    y = torch.empty(rows, size)
+    loop.sigmoid_gate((0, gate_up.data_ptr(), y.data_ptr(), rows, size), num_threads(gate_up.numel()))
     return y

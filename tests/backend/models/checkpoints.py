@@ -104,6 +104,16 @@ GEMMA4_SHARED = {
     "layer_types": GEMMA4_TYPES,
     "num_kv_shared_layers": 2,
 }
+DELTA = {
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "head_dim": 32,
+    "initializer_range": 0.06,  # else transformers differs from itself with a cache by more than 1e-5
+}
+DELTA_FIRST = {"layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}
 OMITTED = (
     "num_key_value_heads",
     "head_dim",
@@ -213,6 +223,12 @@ VARIANTS = [
     Variant("gpt-oss-tied", "gpt_oss", {**GPT_OSS, "tie_word_embeddings": True, "attention_bias": False}),
     Variant("gpt-oss-full", "gpt_oss", {**GPT_OSS, "layer_types": FULL_TYPES, "rope_parameters": NO_YARN}),
     Variant("gemma3-linear", "gemma3_text", {**GEMMA, "rope_parameters": GEMMA_ROPES}),
+    Variant("qwen3.5", "qwen3_5_text", DELTA),
+    Variant("qwen3.5-types", "qwen3_5_text", {**DELTA, **DELTA_FIRST, "tie_word_embeddings": True}),
+    Variant("qwen3.5-biases", "qwen3_5_text", {**DELTA, "attention_bias": True, "linear_conv_kernel_dim": 2}),
+    Variant(
+        "qwen3.5-one-head", "qwen3_5_text", {**DELTA, "linear_num_key_heads": 4, "linear_conv_kernel_dim": 5}
+    ),
     Variant(
         "llama-omitted", "llama", MHA | {"max_position_embeddings": 2048}, OMITTED, {"hidden_act": "swish"}
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from backend.layers.step_input import step_of_tables
 from backend.models.loaded import LoadedModel
 from backend.types import PAGE_TOKENS
 
+NUM_STATES = 8
+
 
 @dataclass
 class Track:
@@ -22,6 +24,7 @@ class Track:
     tokens: list[int]
     computed: int = 0
     pages: list[int] = field(default_factory=list)
+    state: int = -1  # the slot of its recurrent state
 
 
 class Driver:
@@ -29,7 +32,8 @@ class Driver:
 
     def __init__(self, model: LoadedModel, num_pages: int = 128, seed: int | None = 0) -> None:
         self.model = model
-        self.kv = model.new_kv_storage(num_pages)
+        self.kv = model.new_kv_storage(num_pages, NUM_STATES)
+        self.num_states = 0
         self.free = list(range(1, num_pages))
         if seed is not None:
             random.Random(seed).shuffle(self.free)
@@ -39,6 +43,8 @@ class Driver:
         token_ids = []
         for track, count in work:
             end = track.computed + count
+            if track.state < 0:
+                track.state, self.num_states = self.num_states, self.num_states + 1
             while len(track.pages) * PAGE_TOKENS < end:
                 track.pages.append(self.free.pop(0))
             token_ids += track.tokens[track.computed : end]
@@ -47,9 +53,17 @@ class Driver:
         counts, ends = [count for _, count in work], [track.computed for track, _ in work]
         table = np.array([track.pages + [0] * (width - len(track.pages)) for track, _ in work])
         step = step_of_tables(torch.tensor(token_ids), counts, ends, table, self.model.device)
+        step = replace(step, states=[track.state for track, _ in work])
         hidden = self.model.forward(step.token_ids, self.model.open(step, self.kv))
         logits = self.model.logits(hidden)
         return list(logits.split(counts))
+
+    def fork(self, track: Track, tokens: list[int]) -> Track:
+        """A sequence of `tokens` that goes on where `track` is, on its full pages."""
+        state, self.num_states = self.num_states, self.num_states + 1
+        if self.kv.states is not None:
+            self.kv.states.copy(track.state, state)
+        return Track(tokens, track.computed, track.pages[: track.computed // PAGE_TOKENS], state)
 
     def greedy(self, tracks: Sequence[Track], num_tokens: int) -> list[list[int]]:
         """Prefill what is missing, then decode all tracks together; returns the new tokens of each."""

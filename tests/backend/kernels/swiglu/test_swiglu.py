@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.kernels.swiglu import swiglu
+from backend.kernels.swiglu import sigmoid_gate, swiglu
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -34,3 +34,14 @@ def test_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pytest.Monk
         )
     assert together[3, 5].isnan() and not together[4, 7].isfinite() and together[5].isfinite().all()
     assert together[:3].isfinite().all() and together[6:].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sigmoid_gate(dtype: torch.dtype) -> None:
+    gate_up = torch.randn(40, 2 * 70, dtype=dtype) * 5
+    gate, up = gate_up.double()[:, :70], gate_up.double()[:, 70:]
+    found = sigmoid_gate(gate_up)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found.double(), up / (1 + (-gate).exp()), rtol=1e-5, atol=1e-5)
+    for row in range(40):
+        assert torch.equal(sigmoid_gate(gate_up[row : row + 1])[0], found[row])

@@ -79,6 +79,7 @@ def test_the_search_finds(source: str) -> None:
 
 def facts(config: ModelConfig) -> dict[str, object]:
     """What the class's defaults decide, under the names of config.json."""
+    mixers: list[Any] = [layer.mixer for layer in config.layers]
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -91,7 +92,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
         "rope_thetas": {rope.theta for rope in config.ropes},
-        "windows": config.windows,
+        "windows": tuple("linear" if spec in config.deltas else spec.window for spec in mixers),
         "experts": config.experts and (config.experts.num_experts, config.experts.experts_per_token),
         "expert_size": config.experts and config.experts.intermediate_size,
     }
@@ -116,7 +117,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     return found | {
         "head_dim": getattr(config, "head_dim", None) or heads,
         "rope_thetas": {section["rope_theta"] for section in ropes},
-        "windows": tuple(window if name == "sliding_attention" else None for name in types),
+        "windows": tuple({"sliding_attention": window, "linear_attention": "linear"}.get(n) for n in types),
         "experts": (experts, config.num_experts_per_tok) if experts else None,
         "intermediate_size": None if experts else config.intermediate_size,
         "expert_size": getattr(config, "moe_intermediate_size", config.intermediate_size)

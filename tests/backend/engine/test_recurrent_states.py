@@ -1,0 +1,220 @@
+"""A model with recurrent states in an engine: whatever happens, the text of a request by itself."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from backend.config import EngineConfig, SpeculativeConfig
+from backend.engine.capacity import runner_facts
+from backend.engine.engine import Engine
+from backend.engine.runner import ModelRunner
+from backend.errors import CheckpointError
+from backend.kv.states import MAX_LOGGED
+from backend.lora.store import AdapterLimits, AdapterStore
+from backend.models.loaded import LoadedModel, load_model
+from backend.speculative.draft_model import load_draft_model
+from backend.types import DraftOptions, DraftTree, Plan, Request, SamplingParams, Sequence
+from tests.backend.engine.driving import run, texts
+from tests.backend.lora.making import Recipe, write_adapter
+from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+
+NEW_TOKENS = 40
+
+
+class NotingRunner(ModelRunner):
+    """Notes plans, and fails where a test says it, after the forward pass of several sequences."""
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401
+        super().__init__(*arguments)
+        self.plans: list[Plan] = []
+        self.failures: set[int] = set()
+
+    def run(self, plan: Plan) -> Any:  # noqa: ANN401
+        self.plans.append(plan)
+        return super().run(plan)
+
+    def _sample(self, *arguments: Any) -> Any:  # noqa: ANN401
+        due = {number for number in self.failures if number <= len(self.plans)}
+        if due and len(self.plans[-1].chunks) > 1:
+            self.failures -= due
+            raise RuntimeError("a step fails")
+        return super()._sample(*arguments)
+
+
+@dataclass
+class Subject:
+    config: EngineConfig
+    model: LoadedModel
+    reference: Any
+    prompts: list[list[int]]
+    alone: list[list[int]]
+
+    def engine(self, adapters: AdapterStore | None = None, **changes: Any) -> tuple[Engine, NotingRunner]:  # noqa: ANN401
+        values = {"max_running": 4, "max_batch_tokens": 512, "num_pages": 256} | changes
+        config = msgspec.structs.replace(self.config, **values)
+        facts = runner_facts(config, self.model)
+        storage = self.model.new_kv_storage(facts.num_pages, facts.max_running)
+        runner = NotingRunner(self.model, storage, facts, facts.max_running, adapters)
+        return Engine(config, runner, adapters=adapters), runner
+
+    def requests(self) -> list[Request]:
+        return [ask(str(i), prompt) for i, prompt in enumerate(self.prompts)]
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder: Path = tmp_path_factory.mktemp("hybrid")
+    reference = write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3.5"), folder)
+    config = EngineConfig(model="t", checkpoint=str(folder), device="cpu", dtype="float32")
+    rng = random.Random(5)
+    shared = [rng.randrange(199) for _ in range(100)]
+    prompts = [shared, shared[:80] + [7] * 9, [rng.randrange(199)], [rng.randrange(199) for _ in range(150)]]
+    found = Subject(config, load_model(config), reference, prompts, [])
+    for prompt in prompts:
+        (tokens,) = texts(found.engine()[0], [ask("a", prompt)])
+        with torch.no_grad():
+            logits = reference(torch.tensor([prompt + tokens])).logits[0]
+        assert tokens == logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+        found.alone.append(tokens)
+    return found
+
+
+def ask(name: str, prompt: list[int], **changes: Any) -> Request:  # noqa: ANN401
+    params = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0)
+    return Request(request_id=name, prompt_token_ids=prompt, params=params, **changes)
+
+
+def test_together_and_again(subject: Subject) -> None:
+    engine, _ = subject.engine()
+    for _ in range(2):
+        assert texts(engine, subject.requests()) == subject.alone
+
+
+def test_prompts_in_chunks(subject: Subject) -> None:
+    engine, runner = subject.engine(max_batch_tokens=20)
+    assert texts(engine, subject.requests()) == subject.alone
+    assert max(chunk.num_tokens for plan in runner.plans for chunk in plan.chunks) <= 20
+
+
+def test_preempted_sequences_begin_again(subject: Subject) -> None:
+    engine, _ = subject.engine(num_pages=14)
+    assert texts(engine, subject.requests()) == subject.alone
+    assert engine.scheduler.preemptions_total
+
+
+def test_cancelled_rows_are_used_by_others(subject: Subject) -> None:
+    engine, _ = subject.engine(max_running=1)
+    for steps in (1, 5):
+        engine.add(ask("gone", subject.prompts[3]))
+        for _ in range(steps):
+            engine.step()
+        assert engine.abort("gone")
+    assert texts(engine, subject.requests()) == subject.alone
+
+
+def test_several_choices_of_one_prompt(subject: Subject) -> None:
+    params = SamplingParams(max_tokens=20, temperature=1.0)
+    seeded = [
+        Request(
+            request_id=str(seed),
+            prompt_token_ids=subject.prompts[0],
+            params=msgspec.structs.replace(params, seed=seed),
+        )
+        for seed in range(3)
+    ]
+    alone = [texts(subject.engine()[0], [request])[0] for request in seeded]
+    assert texts(subject.engine()[0], seeded) == alone and len(set(map(tuple, alone))) == 3
+
+
+@pytest.mark.parametrize("failures", [{1}, {2}, {9}, {1, 6, 7, 20}])
+def test_a_failed_step_is_computed_again(subject: Subject, failures: set[int]) -> None:
+    engine, runner = subject.engine(max_batch_tokens=64)
+    runner.failures = set(failures)
+    assert texts(engine, subject.requests()) == subject.alone
+    assert not runner.failures
+
+
+@pytest.mark.parametrize("every", [2, 5, 1000])
+def test_drafts_that_are_right_for_some_tokens(subject: Subject, every: int) -> None:
+    """Predictions of which each so-manieth token is wrong."""
+    guesses = [[(t + (i % every == 1)) % 199 for i, t in enumerate(text)] for text in subject.alone]
+    speculative = SpeculativeConfig(drafter="prediction", adaptive=False)
+    engine, runner = subject.engine(speculative=speculative)
+    asked = [
+        msgspec.structs.replace(request, prediction_token_ids=guess, draft=DraftOptions(max_tokens=20))
+        for request, guess in zip(subject.requests(), guesses, strict=True)
+    ]
+    assert texts(engine, asked) == subject.alone
+    lengths = [len(chunk.draft) for plan in runner.plans for chunk in plan.chunks]
+    assert max(lengths) == MAX_LOGGED - 1
+    if every == 1000:
+        assert len(runner.plans) < NEW_TOKENS
+
+
+def test_a_draft_tree_is_cut_to_its_first_path(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    speculative = SpeculativeConfig(drafter="ngram", adaptive=False)
+    engine, runner = subject.engine(speculative=speculative)
+    (text,) = subject.alone[:1]
+
+    def propose(self: object, sequences: list[Sequence], ks: list[int]) -> list[DraftTree]:
+        nexts = [text[s.num_output_tokens :][:2] for s in sequences]
+        return [DraftTree((n[0], 5, n[1]), (-1, -1, 0)) if len(n) == 2 else DraftTree((), ()) for n in nexts]
+
+    monkeypatch.setattr("backend.speculative.ngram.NgramDrafter.propose", propose)
+    assert texts(engine, subject.requests()[:1]) == [text]
+    chunks = [chunk for plan in runner.plans for chunk in plan.chunks if chunk.draft]
+    assert chunks and all(not chunk.parents and 5 not in chunk.draft[1:] for chunk in chunks)
+    assert len(runner.plans) < NEW_TOKENS / 2
+
+
+def test_an_adapter_of_the_delta_nets_changes_the_answer(subject: Subject, tmp_path: Path) -> None:
+    model = load_model(subject.config)  # adapters' slots stay in its layers
+    store = AdapterStore(model.sites, AdapterLimits(), model.dtype, model.device)
+    own = Subject(subject.config, model, subject.reference, subject.prompts, subject.alone)
+    answers = []
+    for number, end in enumerate(
+        ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "linear_attn.out_proj")
+    ):
+        folder = write_adapter(tmp_path / end, model, Recipe(ends=(end,), size=3.0, seed=number))
+        digest = store.load_now(end, folder).digest
+        request = msgspec.structs.replace(subject.requests()[0], adapter=digest)
+        engine, _ = own.engine(store)
+        (alone,) = texts(engine, [request])
+        together = [msgspec.structs.replace(request, request_id="adapted"), *subject.requests()[1:]]
+        assert texts(own.engine(store)[0], together) == [alone, *subject.alone[1:]]
+        answers.append(alone)
+    store.close()
+    assert subject.alone[0] not in answers and len(set(map(tuple, answers))) == len(answers)
+
+
+def test_no_prefix_is_found(subject: Subject) -> None:
+    engine, _ = subject.engine()
+    run(engine, subject.requests())
+    found = run(engine, subject.requests())
+    assert {output.num_cached_tokens for outputs in found.values() for output in outputs} == {0}
+
+
+def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
+    layout = subject.model.kv_layout
+    assert layout.states is not None
+    slot = layout.states.slot_bytes
+    config = msgspec.structs.replace(subject.config, kv_cache_bytes=20 * slot, max_running=128)
+    with caplog.at_level(logging.WARNING):
+        facts = runner_facts(config, subject.model)
+    assert facts.max_running == 10 and facts.num_pages == 10 * slot // layout.page_bytes
+    assert "max_running is 10, not 128" in caplog.text
+    with pytest.raises(CheckpointError, match="kv_cache_bytes"):
+        runner_facts(msgspec.structs.replace(config, kv_cache_bytes=slot), subject.model)
+
+
+def test_it_is_no_draft_model(subject: Subject) -> None:
+    with pytest.raises(CheckpointError, match="recurrent"):
+        load_draft_model(subject.config, subject.config.checkpoint, 512)
