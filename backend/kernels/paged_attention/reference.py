@@ -11,6 +11,9 @@ from torch import Tensor
 from backend.kernels.paged_attention.plan import Group
 from backend.kernels.quantised_kv import dequantise
 
+_MOST_SCORES = 1 << 26
+"""Scores of query tokens that are computed together by definition: these take 256 MiB."""
+
 
 def paged_attention(q: Tensor, kv: Tensor, groups: Sequence[Group]) -> Tensor:
     """softmax(q kᵀ / sqrt(D) + mask) v for all groups of a step: q [T, Hq, D] → [T, Hq * D]."""
@@ -38,22 +41,29 @@ def plain_attention(
         _, num_heads, head_dim = q.shape
         keys, values = _keys_values(kv, group, head_dim, q.dtype)
         queries = q[group.rows].view(group.count, group.queries, keys.shape[1], -1, head_dim)
-        scores = torch.einsum("bqhgd,bhkd->bhgqk", queries, keys) * head_dim**-0.5
-        if softcap is not None:
-            scores = (scores / softcap).tanh_().mul_(softcap)
-        if group.is_causal:
-            hidden = torch.ones(group.queries, group.length, dtype=torch.bool, device=q.device).triu(1)
-            scores.masked_fill_(hidden, float("-inf"))
-        elif group.mask is not None:
-            scores += group.mask[:, :, None]
-        if sinks is not None:
-            sink = sinks.to(scores.dtype).view(1, scores.shape[1], -1, 1, 1).expand(*scores.shape[:-1], 1)
-            shares = torch.cat((scores, sink), -1).softmax(dim=-1)[..., :-1]
-        else:
-            shares = scores.softmax(dim=-1)
-        attended = torch.einsum("bhgqk,bhkd->bqhgd", shares, values)
-        result[group.rows] = attended.reshape(group.count * group.queries, num_heads * head_dim)
+        size = max(1, _MOST_SCORES // (group.count * num_heads * group.length))
+        parts = []
+        for begin in range(0, group.queries, size):
+            own = queries[:, begin : begin + size]
+            scores = torch.einsum("bqhgd,bhkd->bhgqk", own, keys) * head_dim**-0.5
+            if softcap is not None:
+                scores = (scores / softcap).tanh_().mul_(softcap)
+            if group.is_causal:
+                hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + begin)
+                scores.masked_fill_(hidden, float("-inf"))
+            elif group.mask is not None:
+                scores += group.mask[:, :, None, begin : begin + size]
+            parts.append(torch.einsum("bhgqk,bhkd->bqhgd", _shares(scores, sinks), values))
+        result[group.rows] = torch.cat(parts, 1).reshape(group.count * group.queries, num_heads * head_dim)
     return result
+
+
+def _shares(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """The softmax over the last axis of scores [count, Hkv, group, queries, length]."""
+    if sinks is None:
+        return scores.softmax(dim=-1)
+    sink = sinks.to(scores.dtype).view(1, scores.shape[1], -1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, sink), -1).softmax(dim=-1)[..., :-1]
 
 
 def add_groups(result: Tensor, q: Tensor, kv: Tensor, groups: Sequence[Group]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from backend.kernels.paged_attention import WindowPlan
+from backend.kernels.paged_attention import WindowPlan, reference
 from backend.kernels.paged_attention.reference import paged_attention, plain_attention
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise
 from tests.backend.kernels.paged_attention.planned import planned
@@ -27,14 +27,18 @@ def test_pages_in_8_bits(dtype: torch.dtype, head_dim: int, table: list[list[int
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("window", [None, 5])
-def test_sinks_by_their_definition(window: int | None, softcap: float | None) -> None:
+@pytest.mark.parametrize("most_scores", [1, 500, 1 << 26])
+def test_sinks_by_their_definition(
+    monkeypatch: pytest.MonkeyPatch, most_scores: int, window: int | None, softcap: float | None
+) -> None:
     """Each token by itself, in float64; sinks of minus infinity change nothing."""
-    kv, table = torch.randn(6, 16, 2, 2, 8), torch.tensor([[1, 2, 3], [4, 5, 0]])
-    lengths = [7, 1], [40, 18]
+    monkeypatch.setattr(reference, "_MOST_SCORES", most_scores)
+    kv, table = torch.randn(7, 16, 2, 2, 8), torch.tensor([[1, 2, 3], [4, 5, 0], [6, 0, 0]])
+    lengths = [7, 1, 9], [40, 18, 9]
     plan = planned(*lengths, table, (window,), torch.float32).by_window[window]
     assert isinstance(plan, WindowPlan)
-    q, sinks = torch.randn(8, 4, 8), torch.randn(4) * 3
-    found = plain_attention(torch.empty(8, 32), q, kv, plan.groups, softcap, sinks).view(8, 4, 8)
+    q, sinks = torch.randn(17, 4, 8), torch.randn(4) * 3
+    found = plain_attention(torch.empty(17, 32), q, kv, plan.groups, softcap, sinks).view(17, 4, 8)
     row = 0
     for count, context, pages in zip(*lengths, table, strict=True):
         own = kv[pages].flatten(0, 1).double()
@@ -49,6 +53,6 @@ def test_sinks_by_their_definition(window: int | None, softcap: float | None) ->
                 torch.testing.assert_close(found[row, head].double(), expected, rtol=1e-5, atol=1e-6)
             row += 1
     without = plain_attention(
-        torch.empty(8, 32), q, kv, plan.groups, softcap, torch.full((4,), float("-inf"))
+        torch.empty(17, 32), q, kv, plan.groups, softcap, torch.full((4,), float("-inf"))
     )
-    torch.testing.assert_close(without, plain_attention(torch.empty(8, 32), q, kv, plan.groups, softcap))
+    torch.testing.assert_close(without, plain_attention(torch.empty(17, 32), q, kv, plan.groups, softcap))
