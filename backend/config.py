@@ -14,10 +14,12 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn", "proportional"]
-Activation = Literal["silu", "gelu_tanh"]
-QKNorm = Literal["head", "rotated_head", "all"]
+Activation = Literal["silu", "gelu_tanh", "relu2", "plain_gelu_tanh", "xielu"]
+"""The first two gate a second projection; the others are applied to the only one."""
+NormKind = Literal["rms", "layer", "biased_layer"]
+QKNorm = Literal["head", "rotated_head", "all", "layer"]
 """RMSNorm of each query and key head with weights of its size, the same after rotation, or of all query heads
-and all key heads."""
+and all key heads; or LayerNorm of each head with weights of its own."""
 RouterScores = Literal["softmax", "sigmoid"]
 GroupScore = Literal["top2", "max"]
 """A group of experts by the sum of its two highest scores, or by its highest."""
@@ -146,7 +148,12 @@ class DenseSpec:
 
     intermediate_size: int
     has_bias: bool = False
-    activation: Activation = "silu"  # of the gate
+    activation: Activation = "silu"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether there are two projections, gate and up, and not the second alone."""
+        return self.activation in ("silu", "gelu_tanh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +207,7 @@ class LayerSpec:
     mixer: AttentionSpec | DeltaSpec
     feed_forward: DenseSpec | MoEConfig
     inputs: LayerInputSpec | None = None
+    is_parallel: bool = False  # both get the same input, and their outputs are added together
 
     @property
     def attention(self) -> AttentionSpec:
@@ -251,6 +259,7 @@ class ModelConfig:
     max_position_tokens: int
     rms_norm_eps: float
     tie_word_embeddings: bool
+    norm: NormKind = "rms"
     scalars: Scalars = Scalars()
     quantization: QuantizationConfig | None = None
 

@@ -14,7 +14,7 @@ from backend.kernels.paged_attention import AttentionPlan, paged_attention
 from backend.kernels.rotary import Angles
 from backend.kv.storage import KVStorage
 from backend.layers.linear import Linear
-from backend.layers.norm import RMSNorm
+from backend.layers.norm import Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Attention:
 
     __slots__ = ("out", "qk_norm", "qkv", "shape")
 
-    def __init__(self, shape: AttentionShape, qkv: Linear, out: Linear, qk_norm: RMSNorm | None) -> None:
+    def __init__(self, shape: AttentionShape, qkv: Linear, out: Linear, qk_norm: Norm | None) -> None:
         self.shape = shape
         self.qkv = qkv
         self.out = out

@@ -10,7 +10,7 @@ from backend.kernels.rotary import rotate
 from backend.layers.attention import AttentionContext, AttentionShape
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.linear import Linear
-from backend.layers.norm import RMSNorm
+from backend.layers.norm import Norm, RMSNorm
 
 
 class ValueAttention(VariantAttention):
@@ -28,7 +28,7 @@ class ValueAttention(VariantAttention):
         spec: AttentionSpec,
         rope: int | None,
         linears: tuple[Linear, Linear],
-        qk_norm: RMSNorm,
+        qk_norm: Norm,
     ) -> None:
         super().__init__(shape, spec, rope, linears, qk_norm)
         self.value_norm = RMSNorm(torch.ones_like(qk_norm.weight[0]), qk_norm.eps)

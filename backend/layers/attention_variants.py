@@ -12,7 +12,7 @@ from backend.kernels.rotary import rotate
 from backend.kernels.swiglu import sigmoid_gate
 from backend.layers.attention import Attention, AttentionContext, AttentionShape
 from backend.layers.linear import Linear
-from backend.layers.norm import RMSNorm
+from backend.layers.norm import Norm
 
 
 class VariantAttention(Attention):
@@ -29,7 +29,7 @@ class VariantAttention(Attention):
         spec: AttentionSpec,
         rope: int | None,
         linears: tuple[Linear, Linear],
-        qk_norm: RMSNorm | None,
+        qk_norm: Norm | None,
         sinks: Tensor | None = None,
     ) -> None:
         """`linears`: qkv and out; `qk_norm` has a weight for each feature of all heads where spec says so.
@@ -70,7 +70,7 @@ class VariantAttention(Attention):
         norm, num_heads = self.qk_norm, self.shape.num_heads
         if norm is None:
             return
-        if self.spec.qk_norm != "all":
+        if self.spec.qk_norm in ("head", "rotated_head", "layer"):
             queries_keys.copy_(norm(queries_keys))
             return
         begin = 0

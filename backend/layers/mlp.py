@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -14,15 +15,21 @@ from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
 
+Gate = Callable[[Tensor], Tensor]
+"""[T, 2 I], gate in the left half, or [T, I] → [T, I]."""
+
 
 class MLP:
-    """down(activation(gate(x)) * up(x)), gate and up in one matmul."""
+    """down(activation(gate(x)) * up(x)), gate and up in one matmul; or down(activation(up(x)))."""
 
     __slots__ = ("down", "gate", "gate_up")
 
-    def __init__(self, gate_up: Linear, down: Linear, activation: Activation = "silu") -> None:
+    def __init__(
+        self, gate_up: Linear, down: Linear, activation: Activation = "silu", gate: Gate | None = None
+    ) -> None:
+        """`gate` in place of `activation`, where it has weights; those without gate have `gate_up` [I, D]."""
         self.gate_up = gate_up
-        self.gate = swiglu if activation == "silu" else geglu
+        self.gate = gate or _GATES[activation]
         self.down = down
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
@@ -48,3 +55,38 @@ def geglu(gate_up: Tensor) -> Tensor:
     """gelu(gate) * up, with gelu by tanh (arXiv:2002.05202); [T, 2 I], gate in the left half → [T, I]."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh").mul_(up)
+
+
+def relu2(x: Tensor) -> Tensor:
+    """The square of relu (arXiv:2109.08668)."""
+    return F.relu(x).square_()
+
+
+def gelu(x: Tensor) -> Tensor:
+    """gelu by tanh."""
+    return F.gelu(x, approximate="tanh")
+
+
+class XIELU:
+    """x > 0: a x² + b x; else c (exp(x) - 1 - x) + b x (arXiv:2411.13010)."""
+
+    __slots__ = ("beta", "eps", "negative", "positive")
+
+    def __init__(self, positive: float, negative: float, beta: float, eps: float) -> None:
+        """`positive` and `negative` as they are stored: a and c - b are their softplus."""
+        both = F.softplus(torch.tensor([positive, negative], dtype=torch.float64)).tolist()
+        self.positive, self.negative = both[0], beta + both[1]
+        self.beta, self.eps = beta, eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, I] → [T, I]."""
+        low = (x.clamp(max=self.eps).expm1_() - x).mul_(self.negative)
+        return torch.where(x > 0, self.positive * x * x, low).add_(x, alpha=self.beta)
+
+
+_GATES: dict[Activation, Gate] = {
+    "silu": swiglu,
+    "gelu_tanh": geglu,
+    "relu2": relu2,
+    "plain_gelu_tanh": gelu,
+}

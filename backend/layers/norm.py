@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from backend.kernels.rms_norm import add_rms_norm, rms_norm
@@ -21,6 +22,26 @@ class RMSNorm:
         if added is None:
             return rms_norm(x, self.weight, self.eps)
         return add_rms_norm(x, added, self.weight, self.eps)
+
+
+class LayerNorm:
+    """LayerNorm over the last dimension (arXiv:1607.06450); weight [D], or [H, D] for weights per head."""
+
+    __slots__ = ("bias", "eps", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, eps: float) -> None:
+        self.weight, self.bias = weight, bias
+        self.eps = eps
+
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """[..., D] → a new tensor of the same shape; `added` is added to `x` in place before."""
+        x = x if added is None else x.add_(added)
+        if self.weight.dim() == 1:
+            return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(x, x.shape[-1:], eps=self.eps).mul_(self.weight)
+
+
+Norm = RMSNorm | LayerNorm
 
 
 class NoNorm:

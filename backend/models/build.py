@@ -28,14 +28,21 @@ from backend.layers.embedding import Embedding
 from backend.layers.gated_delta import GatedDeltaNet, grouped_order
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
-from backend.layers.mlp import MLP
+from backend.layers.mlp import MLP, XIELU
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import BesideNorms, NormedExperts, ScoredChoice, SharedMoE
-from backend.layers.norm import NoNorm, RMSNorm, Scale
+from backend.layers.norm import LayerNorm, NoNorm, Norm, RMSNorm, Scale
 from backend.layers.rope import Rope, halves_order
-from backend.models.decoder import Decoder, DecoderLayer, LayerInputDecoder, OutputNormLayer, ScaledLayer
+from backend.models.decoder import (
+    Decoder,
+    DecoderLayer,
+    LayerInputDecoder,
+    OutputNormLayer,
+    ParallelLayer,
+    ScaledLayer,
+)
 from backend.models.hyper_moe import open_hyper_moe
-from backend.models.names import SHARED, ExpertNames, StackedNames, WeightNames
+from backend.models.names import SHARED, XIELU_PREFIX, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
 from backend.models.weights import WeightReader
@@ -77,7 +84,7 @@ class DecoderBuilder:
             embedding=Embedding(_own(embedding), self.precision.compute, config.scalars.embedding),
             ropes=self.ropes(),
             layers=layers,
-            final_norm=self.norm(names.final_norm),
+            final_norm=self._own_norm(names.final_norm),
             head=head,
         )
 
@@ -120,20 +127,23 @@ class DecoderBuilder:
             NoNorm() if isinstance(feed_forward, NormedExperts) else self._input_norm(prefix, names.mlp_norm),
             feed_forward,
         )
+        if spec.is_parallel:
+            return ParallelLayer(*sublayers)
         if names.attention_out_norm and names.mlp_out_norm:
-            after = self.norm(prefix + names.attention_out_norm), self.norm(prefix + names.mlp_out_norm)
+            names_out = names.attention_out_norm, names.mlp_out_norm
+            attention_out, mlp_out = (self._own_norm(prefix + name) for name in names_out)
             if names.layer_scale is None:
-                return OutputNormLayer(*sublayers, *after)
+                return OutputNormLayer(*sublayers, attention_out, mlp_out)
             inputs = None if spec.inputs is None else self._layer_input_block(prefix, spec.inputs)
             number = self.reader.get(prefix + names.layer_scale, (1,))
-            return ScaledLayer(*sublayers, *after, number.item(), inputs)
+            return ScaledLayer(*sublayers, attention_out, mlp_out, number.item(), inputs)
         if self.config.scalars.residual != 1:
             scale = Scale(self.config.scalars.residual)
             return OutputNormLayer(*sublayers, scale, scale)
         return DecoderLayer(*sublayers)
 
-    def _input_norm(self, prefix: str, name: str | None) -> RMSNorm | NoNorm:
-        return NoNorm() if name is None else self.norm(prefix + name)
+    def _input_norm(self, prefix: str, name: str | None) -> Norm | NoNorm:
+        return NoNorm() if name is None else self._own_norm(prefix + name)
 
     def _mixer(self, layer: int, prefix: str, spec: AttentionSpec | DeltaSpec) -> Attention | GatedDeltaNet:
         """Layers of each kind have numbers of their own in KV memory."""
@@ -209,8 +219,10 @@ class DecoderBuilder:
         has_known_parts = spec.qk_norm in (None, "head") and not spec.value_norm and not spec.has_gate
         return has_one_rope and has_rope_everywhere and has_plain_scores and has_known_parts
 
-    def _qk_norm(self, prefix: str, spec: AttentionSpec) -> RMSNorm:
+    def _qk_norm(self, prefix: str, spec: AttentionSpec) -> Norm:
         """One norm for queries and keys, with one row of weights per head, or one number for each feature."""
+        if spec.qk_norm == "layer":
+            return self._qk_layer_norm(prefix, spec)
         if spec.kv_source is not None:
             weight = self._norm_weight(prefix + self.names.query_norm, spec.head_dim)
             return RMSNorm(weight.expand(spec.num_heads, -1), self.config.rms_norm_eps)
@@ -226,16 +238,34 @@ class DecoderBuilder:
         weight = torch.cat((query.expand(spec.num_heads, -1), key.expand(spec.num_kv_heads, -1)))
         return RMSNorm(weight, self.config.rms_norm_eps)
 
+    def _qk_layer_norm(self, prefix: str, spec: AttentionSpec) -> LayerNorm:
+        order, size = self._order(spec, 1), spec.head_dim
+        pairs = ((self.names.query_norm, spec.num_heads), (self.names.key_norm, spec.num_kv_heads))
+        weights = [self.reader.get(prefix + name, (count, size)) for name, count in pairs]
+        weight = self._place(torch.cat(weights))
+        return LayerNorm(weight if order is None else weight[:, order], None, self.config.rms_norm_eps)
+
     def _mlp(self, prefix: str, spec: DenseSpec, names: WeightNames) -> MLP:
         wide, narrow = spec.intermediate_size, self.config.hidden_size
         gate_up = {prefix + names.gate: wide, prefix + names.up: wide}
-        if names.gate_up is not None:
+        if not spec.is_gated:
+            gate_up = {prefix + names.up: wide}
+        elif names.gate_up is not None:
             gate_up = {prefix + names.gate_up: 2 * wide}
         return MLP(
             gate_up=self.linear(gate_up, narrow, bias=spec.has_bias),
             down=self.linear({prefix + names.down: narrow}, wide, bias=spec.has_bias),
             activation=spec.activation,
+            gate=self._xielu(prefix + XIELU_PREFIX) if spec.activation == "xielu" else None,
         )
+
+    def _xielu(self, prefix: str) -> XIELU:
+        names = ("alpha_p", "alpha_n", "beta", "eps")
+        tensors = [self.reader.read(prefix + name, FLOATS) for name in names]
+        for name, tensor in zip(names, tensors, strict=True):
+            if tensor.numel() != 1 or not tensor.isfinite().all():
+                raise self.reader.error(prefix + name, "is not one finite number")
+        return XIELU(*(tensor.item() for tensor in tensors))
 
     def _experts(self, layer: int, prefix: str, config: MoEConfig) -> MoE | SharedMoE:
         """A mixture of experts, and the dense block beside it where there is one."""
@@ -389,6 +419,16 @@ class DecoderBuilder:
     def norm(self, name: str, size: int | None = None) -> RMSNorm:
         """The RMSNorm with this weight, over the hidden size unless another is given."""
         return RMSNorm(self._norm_weight(name, size or self.config.hidden_size), self.config.rms_norm_eps)
+
+    def _own_norm(self, name: str) -> Norm:
+        """The same, or LayerNorm where the model has that."""
+        if self.config.norm == "rms":
+            return self.norm(name)
+        size, eps = self.config.hidden_size, self.config.rms_norm_eps
+        weight = self._norm_weight(name, size)
+        has_bias = self.config.norm == "biased_layer"
+        bias = self.reader.get(name.removesuffix("weight") + "bias", (size,)) if has_bias else None
+        return LayerNorm(weight, None if bias is None else _own(self._place(bias)), eps)
 
     def _norm_weight(self, name: str, size: int) -> Tensor:
         """With the family's offset: 1 + w is rounded once, after the addition."""

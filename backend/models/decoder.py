@@ -20,7 +20,7 @@ from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import SharedMoE
-from backend.layers.norm import NoNorm, RMSNorm, Scale
+from backend.layers.norm import NoNorm, Norm, Scale
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
 
@@ -29,9 +29,9 @@ from backend.layers.step_input import StepInput
 class DecoderLayer:
     """h += mixer(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
-    attention_norm: RMSNorm | NoNorm
+    attention_norm: Norm | NoNorm
     mixer: Attention | GatedDeltaNet
-    mlp_norm: RMSNorm | NoNorm
+    mlp_norm: Norm | NoNorm
     feed_forward: MLP | MoE | SharedMoE
 
     @property
@@ -53,8 +53,8 @@ class DecoderLayer:
 class OutputNormLayer(DecoderLayer):
     """h += out(mixer(norm(h))); h += out(feed_forward(norm(h))), with a norm or a factor as `out`."""
 
-    attention_out: RMSNorm | Scale
-    mlp_out: RMSNorm | Scale
+    attention_out: Norm | Scale
+    mlp_out: Norm | Scale
 
     def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
         """The same as of its base."""
@@ -80,6 +80,16 @@ class ScaledLayer(OutputNormLayer):
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelLayer(DecoderLayer):
+    """h += attention(norm(h)) + feed_forward(norm(h)); `mlp_norm` is not used."""
+
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """The same as of its base."""
+        x = self.attention_norm(hidden, added)
+        return self.mixer(x, context).add_(self.feed_forward(x, context.adapters))
+
+
+@dataclass(frozen=True, slots=True)
 class Decoder:
     """Weights and arithmetic of one model; no state of sequences."""
 
@@ -87,7 +97,7 @@ class Decoder:
     embedding: Embedding
     ropes: Sequence[Rope]  # one for each of config.rotations
     layers: list[DecoderLayer]
-    final_norm: RMSNorm
+    final_norm: Norm
     head: Linear
 
     @property

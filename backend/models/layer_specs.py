@@ -21,6 +21,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "relu2": "relu2",
+    "xielu": "xielu",
 }
 
 
@@ -55,6 +57,14 @@ def read_dense(reader: ConfigReader, *, has_bias: bool = False) -> DenseSpec:
     """A gated feed-forward block."""
     size = reader.positive("intermediate_size")
     return DenseSpec(intermediate_size=size, has_bias=has_bias, activation=read_activation(reader))
+
+
+def read_plain(reader: ConfigReader, activation: Activation, *, has_bias: bool = False) -> DenseSpec:
+    """A feed-forward block without gate, whose activation must be this one."""
+    size = reader.positive("intermediate_size")
+    key = "gelu_tanh" if activation == "plain_gelu_tanh" else activation
+    read_activation(reader, only=(key,))
+    return DenseSpec(intermediate_size=size, has_bias=has_bias, activation=activation)
 
 
 def read_activation(reader: ConfigReader, only: Collection[str] = ("silu", "gelu_tanh")) -> Activation:

@@ -121,3 +121,6 @@ class WeightNames:
 
 SHARED = WeightNames(gate="gate_proj.weight", up="up_proj.weight", down="down_proj.weight")
 """Names of the dense block beside experts, behind the prefix `ExpertNames.shared`."""
+
+XIELU_PREFIX = "mlp.act_fn."
+"""Precedes the four numbers of a layer's activation, where they are learnt."""

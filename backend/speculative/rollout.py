@@ -25,7 +25,7 @@ from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.mlp import MLP
-from backend.layers.norm import NoNorm, RMSNorm
+from backend.layers.norm import NoNorm, Norm, RMSNorm
 from backend.models.decoder import DecoderLayer
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
@@ -192,7 +192,8 @@ def can_compile(config: ModelConfig, names: WeightNames) -> bool:
     is_known = all(layer == _known(layer) for layer in config.layers)
     (attention, *others) = {replace(layer.attention, window=None) for layer in config.layers}
     has_one_rope = not others and attention.rope is not None and attention.rope.rotated == 1
-    return is_known and has_one_rope and names.norms_inputs_alone and config.scalars == Scalars()
+    has_plain_norms = config.norm == "rms" and names.norms_inputs_alone
+    return is_known and has_one_rope and has_plain_norms and config.scalars == Scalars()
 
 
 def _known(layer: LayerSpec) -> LayerSpec:
@@ -258,7 +259,7 @@ def _compile_layers(layers: list[DecoderLayer]) -> draft_chain.LayerWeights:
     )
 
 
-def _weights(norms: list[RMSNorm | NoNorm]) -> NDArray[np.float32]:
+def _weights(norms: list[Norm | NoNorm]) -> NDArray[np.float32]:
     return draft_chain.as_floats(torch.stack([norm.weight for norm in norms if isinstance(norm, RMSNorm)]))
 
 

@@ -7,6 +7,10 @@ compares architecture names. Adding a family: its module, a line here, a variant
 from __future__ import annotations
 
 from backend.models.families import (
+    apertus,
+    arcee,
+    cohere,
+    cohere2,
     ernie4_5,
     ernie4_5_moe,
     exaone4,
@@ -25,6 +29,7 @@ from backend.models.families import (
     minimax_m2,
     mistral,
     mixtral,
+    nemotron,
     olmo2,
     olmo3,
     phi3,
@@ -35,6 +40,7 @@ from backend.models.families import (
     qwen3_moe,
     seed_oss,
     smollm3,
+    starcoder2,
 )
 from backend.models.families.family import Family
 
@@ -43,6 +49,10 @@ __all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
 FAMILIES: dict[str, Family] = {
     family.architecture: family
     for family in (
+        apertus.FAMILY,
+        arcee.FAMILY,
+        cohere.FAMILY,
+        cohere2.FAMILY,
         ernie4_5.FAMILY,
         ernie4_5_moe.FAMILY,
         exaone4.FAMILY,
@@ -61,6 +71,7 @@ FAMILIES: dict[str, Family] = {
         minimax_m2.FAMILY,
         mistral.FAMILY,
         mixtral.FAMILY,
+        nemotron.FAMILY,
         olmo2.FAMILY,
         olmo3.FAMILY,
         phi3.FAMILY,
@@ -70,6 +81,7 @@ FAMILIES: dict[str, Family] = {
         qwen3_5.FAMILY,
         qwen3_moe.FAMILY,
         seed_oss.FAMILY,
+        starcoder2.FAMILY,
         smollm3.FAMILY,
     )
 }

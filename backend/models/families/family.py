@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from backend.config import LayerSpec, Scalars
+from backend.config import LayerSpec, NormKind, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.names import WeightNames
 
@@ -25,6 +25,8 @@ class Family:
     # are false or derived: num_key_value_heads is num_attention_heads, head_dim is hidden_size / that.
     defaults: Mapping[str, object] = field(default_factory=dict)
     names: WeightNames = WeightNames()
+    norm: NormKind = "rms"
+    eps_key: str = "rms_norm_eps"
     # Where the decoder is one part of several: what `text_config` may describe, the first if it has no model
     # type. `others`: how the names of tensors begin that are of other parts, which are not loaded.
     texts: tuple[Family, ...] = ()

@@ -55,6 +55,8 @@ HY3 = {"num_experts_per_tok": 2, "num_experts": 6, "moe_intermediate_size": 40, 
 MINIMAX = {**MOE, "head_dim": 16, "rope_parameters": PARTIAL}
 ERNIE_MOE = {"moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 40, "num_hidden_layers": 4}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+QUARTER = {**PARTIAL, "partial_rotary_factor": 0.25}
+SCALED = {"logit_scale": 0.25}
 MHA = {"num_key_value_heads": 4}
 EIGHT_HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 BIASES = {"attention_bias": True, "mlp_bias": True}
@@ -186,12 +188,36 @@ VARIANTS = [
     Variant(
         "glm4-quarter",
         "glm4",
-        {"head_dim": 16, "rope_parameters": {**PARTIAL, "partial_rotary_factor": 0.25}},
+        {"head_dim": 16, "rope_parameters": QUARTER},
     ),
     Variant("hunyuan", "hunyuan_v1_dense", {"head_dim": 16}),
     Variant("hunyuan-dynamic", "hunyuan_v1_dense", {"head_dim": 16, "rope_parameters": DYNAMIC}),
     Variant("hunyuan-biases", "hunyuan_v1_dense", {"head_dim": 24, "attention_bias": True}),
     Variant("hunyuan-tied", "hunyuan_v1_dense", {"head_dim": 32, "tie_word_embeddings": True, **MHA}),
+    Variant("arcee", "arcee"),
+    Variant("arcee-biases", "arcee", {"attention_bias": True, "mlp_bias": True}),
+    Variant("arcee-tied", "arcee", {"tie_word_embeddings": True, **MHA}),
+    Variant("arcee-yarn", "arcee", {"rope_parameters": YARN, "head_dim": 32}),
+    Variant("starcoder2", "starcoder2"),
+    Variant("starcoder2-window", "starcoder2", {"sliding_window": 21}),
+    Variant("starcoder2-no-biases", "starcoder2", {"use_bias": False, "tie_word_embeddings": False}),
+    Variant("starcoder2-linear", "starcoder2", {"rope_parameters": LINEAR, **MHA}),
+    Variant("cohere", "cohere", SCALED),
+    Variant("cohere-norms", "cohere", {**SCALED, "use_qk_norm": True}),
+    Variant("cohere-biases", "cohere", {**SCALED, "attention_bias": True, "tie_word_embeddings": False}),
+    Variant("cohere-mha", "cohere", {**SCALED, **MHA, "logit_scale": 0.5}),
+    Variant("cohere2", "cohere2", {**SCALED, "sliding_window": 21, "layer_types": OLMO_TYPES}),
+    Variant("cohere2-pattern", "cohere2", {**SCALED, "sliding_window": 37}),
+    Variant("cohere2-biases", "cohere2", {**SCALED, "attention_bias": True, "sliding_window": 5}),
+    Variant("cohere2-untied", "cohere2", {**SCALED, "tie_word_embeddings": False, **MHA}),
+    Variant("nemotron", "nemotron"),
+    Variant("nemotron-biases", "nemotron", {"attention_bias": True, "mlp_bias": True}),
+    Variant("nemotron-tied", "nemotron", {"tie_word_embeddings": True, "head_dim": 24}),
+    Variant("nemotron-quarter", "nemotron", {"head_dim": 16, "rope_parameters": QUARTER}),
+    Variant("apertus", "apertus"),
+    Variant("apertus-biases", "apertus", {"attention_bias": True}),
+    Variant("apertus-tied", "apertus", {"tie_word_embeddings": True, "rope_parameters": YARN}),
+    Variant("apertus-mha", "apertus", {**MHA, "rope_parameters": {**LLAMA3, "factor": 2.0}}),
     Variant("gemma", "gemma", {"head_dim": 16}),
     Variant("gemma2", "gemma2", GEMMA),
     Variant("gemma2-capped", "gemma2", {**GEMMA, "attn_logit_softcapping": 1.5, "query_pre_attn_scalar": 24}),

@@ -23,8 +23,14 @@ TRAINING = ROOT / "backend" / "pico"
 SELECTORS = {"architecture", "architectures", "model_type"}
 
 
-# The class's own default makes half of a head an odd number of dimensions.
-NEEDED: dict[str, dict[str, Any]] = {"glm4_moe": {"head_dim": 128}}
+# The class's own defaults make half of a head an odd number of dimensions, or leave out the heads of keys.
+NEEDED: dict[str, dict[str, Any]] = {
+    "glm4_moe": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
+
+
+EPS_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps")
 
 
 def offences(source: str) -> list[str]:
@@ -104,7 +110,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     config = outer.get_text_config()
     config.allow_global_per_layer_attribute_access = True  # of the first layer, where layers differ
     same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    same += ("num_key_value_heads", "max_position_embeddings", "rms_norm_eps")
+    same += ("num_key_value_heads", "max_position_embeddings")
     found: dict[str, object] = {name: getattr(config, name) for name in same}
     found["tie_word_embeddings"] = outer.tie_word_embeddings
     heads = config.hidden_size // config.num_attention_heads
@@ -115,6 +121,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     own = config.rope_parameters
     ropes = [own] if "rope_theta" in own else list(own.values())
     return found | {
+        "rms_norm_eps": next(found for name in EPS_KEYS if (found := getattr(config, name, None))),
         "head_dim": getattr(config, "head_dim", None) or heads,
         "rope_thetas": {section["rope_theta"] for section in ropes},
         "windows": tuple({"sliding_attention": window, "linear_attention": "linear"}.get(n) for n in types),

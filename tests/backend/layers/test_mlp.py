@@ -1,0 +1,46 @@
+"""Activations with and without a gate against their definitions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from backend.config import Activation
+from backend.layers.linear import Linear
+from backend.layers.mlp import MLP, XIELU
+
+WIDE, NARROW = 24, 16
+
+
+def blocks(activation: Activation, rows: int) -> tuple[MLP, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(4)
+    up, down = torch.randn(rows, NARROW), torch.randn(NARROW, WIDE)
+    return MLP(Linear([up], None, "plain"), Linear([down], None, "plain"), activation), up, down
+
+
+def test_blocks_without_a_gate() -> None:
+    x = torch.randn(5, NARROW)
+    for activation, function in (
+        ("relu2", lambda y: y.clamp(min=0) ** 2),
+        ("plain_gelu_tanh", lambda y: F.gelu(y, approximate="tanh")),
+    ):
+        block, up, down = blocks(activation, WIDE)  # type: ignore[arg-type]
+        torch.testing.assert_close(block(x), function(x @ up.T) @ down.T)
+
+
+def test_blocks_with_a_gate() -> None:
+    x = torch.randn(5, NARROW)
+    block, both, down = blocks("silu", 2 * WIDE)
+    gate, up = (x @ both.T).chunk(2, dim=1)
+    torch.testing.assert_close(block(x), (F.silu(gate) * up) @ down.T)
+
+
+def test_xielu_is_by_its_definition_and_continuous() -> None:
+    activation = XIELU(0.4, -0.7, 0.5, -1e-6)
+    a, c = torch.tensor([0.4, -0.7]).exp().log1p().tolist()
+    c += 0.5
+    x = torch.linspace(-4, 4, 81, dtype=torch.float64)
+    expected = torch.where(x > 0, a * x * x + 0.5 * x, c * (x.exp() - 1 - x) + 0.5 * x)
+    torch.testing.assert_close(activation(x), expected, rtol=1e-5, atol=2e-6)
+    near = activation(torch.tensor([-1e-7, 0.0, 1e-7]))
+    assert near.abs().max() < 2e-6
