@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.config import EngineConfig, ModelConfig, QuantizeConfig
+from backend.config import EngineConfig, LayerSpec, ModelConfig, QuantizeConfig
 from backend.digests import revision_of
 from backend.errors import CheckpointError
 from backend.kernels.linear import PackedWeight
@@ -69,10 +69,15 @@ def build_quantized(
     quantize = config.quantize
     assert quantize is not None
     check_unquantized(model)
-    if isinstance(names.experts, StackedNames):
+    if isinstance(names.experts, StackedNames) and model.experts is not None:
         raise CheckpointError(
             f"{config.checkpoint} has stacked experts, which `quantize` cannot round: remove `quantize`, or "
             "give the checkpoint in mxfp4"
+        )
+    if quantize.calibration and any(_is_entangled(layer) for layer in model.layers):
+        raise CheckpointError(
+            f"{config.checkpoint} has layers that read more than the layer before them gave, so prompts "
+            "cannot be computed layer by layer: remove `calibration`"
         )
     builder: DecoderBuilder
     with kept.locked():
@@ -95,6 +100,10 @@ def build_quantized(
     reader.put(found.tensors)
     builder = DecoderBuilder(replace(model, quantization=FORMATS[quantize.scheme]), names, reader, precision)
     return builder, builder.build()
+
+
+def _is_entangled(layer: LayerSpec) -> bool:
+    return layer.inputs is not None or layer.attention.kv_source is not None
 
 
 def _log(name: str, quantize: QuantizeConfig, errors: list[float]) -> None:

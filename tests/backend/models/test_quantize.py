@@ -165,6 +165,14 @@ def test_stacked_experts_are_refused(tmp_path: Path) -> None:
         load(tmp_path, "int4")
 
 
+def test_layers_that_share_keys_are_rounded_without_prompts(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["gemma4"], tmp_path)
+    exact, rounded = logits(load(tmp_path, None)), logits(load(tmp_path, "int8"))
+    assert 0 < (rounded - exact).norm() / exact.norm() < 0.2
+    with pytest.raises(CheckpointError, match="cannot be computed layer by layer: remove `calibration`"):
+        load(tmp_path, "int8", prompts_file(tmp_path))
+
+
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     write_checkpoint(BY_NAME["qwen3"], tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from backend.config import LayerInputSpec, RopeConfig
+from backend.config import EngineConfig, LayerInputSpec, RopeConfig
 from backend.errors import CheckpointError
+from backend.kernels.paged_attention import paged_attention
+from backend.layers import attention_values, attention_variants
+from backend.models.loaded import load_model
 from backend.models.precision import Precision
 from backend.types import PAGE_TOKENS
+from tests.backend.models.checkpoints import Variant, write_checkpoint
+from tests.backend.models.driver import Driver, Track, random_tokens
 from tests.backend.models.families.configs import read
 
 NAME = "Gemma4ForCausalLM"
@@ -97,3 +102,22 @@ def test_layer_inputs(tmp_path: Path) -> None:
 def test_wrong_values(tmp_path: Path, changes: dict[str, object], key: str) -> None:
     with pytest.raises(CheckpointError, match=key):
         read(tmp_path, NAME, **changes)
+
+
+def test_heads_too_wide_for_a_gpus_kernel_attend_in_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"head_dim": 16, "global_head_dim": 512, "hidden_size_per_layer_input": 0}
+    write_checkpoint(Variant("wide", "gemma4_text", {**changes, "initializer_range": 0.1}), tmp_path)
+    model = load_model(EngineConfig(model="m", checkpoint=str(tmp_path), device="cpu", dtype="float32"))
+    tokens = random_tokens(40, seed=1)
+    (wanted,) = Driver(model).step([(Track(list(tokens)), 40)])
+    seen = []
+    monkeypatch.setattr(attention_values, "uses_triton", lambda _: True)
+    monkeypatch.setattr(
+        attention_variants,
+        "paged_attention",
+        lambda queries, *rest: seen.append(queries.shape[2]) or paged_attention(queries, *rest),
+    )
+    (found,) = Driver(model).step([(Track(list(tokens)), 40)])
+    assert set(seen) == {16} and (found - wanted).abs().max() < 1e-4
