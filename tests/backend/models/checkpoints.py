@@ -99,6 +99,16 @@ GEMMA4_KEYS = {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads":
 LAYER_INPUTS = {**GEMMA4, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 199}
 GEMMA4_MOE = {"enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 40}
 TOP_3 = {"top_k_experts": 3, "num_experts": 8}
+PAD = {"pad_token_id": 0}  # transformers puts it in the place of images
+GEMMA4_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "position_embedding_size": 64,
+}
 GEMMA4_TYPES = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 GEMMA4_SHARED = {
     **LAYER_INPUTS,  # transformers shares no keys without them
@@ -231,6 +241,18 @@ VARIANTS = [
     ),
     Variant("gemma4-experts", "gemma4_text", {**GEMMA4, **GEMMA4_MOE}),
     Variant("gemma4-experts-keys", "gemma4_text", {**GEMMA4_KEYS, **GEMMA4_SHARED, **GEMMA4_MOE, **TOP_3}),
+    Variant("gemma4-nested", "gemma4", {"text_config": {**GEMMA4_SHARED, **PAD}}),
+    Variant(
+        "gemma4-nested-tower",
+        "gemma4",
+        {"text_config": {**GEMMA4_KEYS, **PAD}, "vision_config": GEMMA4_TOWER},
+    ),
+    Variant("gemma4-nested-experts", "gemma4", {"text_config": {**GEMMA4, **GEMMA4_MOE, **PAD}}),
+    Variant(
+        "gemma4-nested-untied",
+        "gemma4",
+        {"text_config": {**LAYER_INPUTS, **PAD}, "tie_word_embeddings": False},
+    ),
     Variant("gemma4-inputs", "gemma4_text", {**LAYER_INPUTS, "tie_word_embeddings": False}),
     Variant("gemma3-nested", "gemma3", {"text_config": GEMMA, **SIGLIP}),
     Variant("gemma3-nested-ropes", "gemma3", GEMMA_NESTED_ROPES | SIGLIP),
