@@ -123,7 +123,9 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
 def _others(model: ModelConfig) -> tuple[str, ...]:
     """How the names of tensors begin that checkpoints hold, but decoders do not have."""
     family = FAMILIES[model.architecture]
-    shared = (n for n, layer in enumerate(model.layers) if layer.attention.kv_source is not None)
+    shared = (
+        n for n, layer in enumerate(model.layers) if getattr(layer.mixer, "kv_source", None) is not None
+    )
     keys = tuple(f"model.layers.{n}.self_attn.{name}" for n in shared for name in ("k_", "v_"))
     return keys + tuple(name.format(num_layers=model.num_layers) for name in family.others)
 
