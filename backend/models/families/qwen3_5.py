@@ -76,4 +76,5 @@ FAMILY = Family(
     defaults=DEFAULTS,
     read_layers=read_layers,
     read_scalars=lambda reader: Scalars(norm_offset=1.0),
+    others=("mtp.",),
 )

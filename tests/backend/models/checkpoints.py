@@ -125,6 +125,13 @@ DELTA = {
     "head_dim": 32,
     "initializer_range": 0.06,  # else transformers differs from itself with a cache by more than 1e-5
 }
+DELTA_MOE = {**DELTA, **QWEN2_MOE, "linear_value_head_dim": 16}
+DELTA_VISION = {
+    "vision_config": {
+        **{"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48},
+        **{"out_hidden_size": 64, "num_position_embeddings": 16},
+    }
+}
 DELTA_FIRST = {"layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}
 OMITTED = (
     "num_key_value_heads",
@@ -272,6 +279,11 @@ VARIANTS = [
     Variant("gpt-oss-full", "gpt_oss", {**GPT_OSS, "layer_types": FULL_TYPES, "rope_parameters": NO_YARN}),
     Variant("gemma3-linear", "gemma3_text", {**GEMMA, "rope_parameters": GEMMA_ROPES}),
     Variant("qwen3.5", "qwen3_5_text", DELTA),
+    Variant("qwen3.5-nested", "qwen3_5", {"text_config": DELTA, **DELTA_VISION}),
+    Variant("qwen3-next", "qwen3_next", DELTA_MOE),
+    Variant("qwen3-next-mixed", "qwen3_next", {**DELTA_MOE, "mlp_only_layers": [1], "norm_topk_prob": False}),
+    Variant("qwen3-next-one-head", "qwen3_next", {**DELTA_MOE, "linear_num_key_heads": 4}),
+    Variant("qwen3-next-types", "qwen3_next", {**DELTA_MOE, **DELTA_FIRST, "tie_word_embeddings": True}),
     Variant("qwen3.5-types", "qwen3_5_text", {**DELTA, **DELTA_FIRST, "tie_word_embeddings": True}),
     Variant("qwen3.5-biases", "qwen3_5_text", {**DELTA, "attention_bias": True, "linear_conv_kernel_dim": 2}),
     Variant(
