@@ -21,7 +21,7 @@ from tests.backend.models.checkpoints import VARIANTS, Variant, write_checkpoint
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server
 
-SERVED = ("gemma2-capped", "gemma3", "phi3-partial", "exaone4", "gpt-oss")
+SERVED = ("gemma2-capped", "gemma3", "phi3-partial", "exaone4", "gpt-oss", "gemma4")
 CONTEXT_TOKENS = 512
 MODEL = "{{engine: {{checkpoint: {path}, kv_cache_bytes: 8388608, num_threads: 1}}}}"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -59,6 +59,7 @@ def checkpoint(name: str, folder: Path) -> Path:
     shape = json.loads((WEIGHTS / "pico-small" / "config.json").read_text())
     special = {key: shape.get(key) for key in ("vocab_size", "eos_token_id", "bos_token_id")}
     (variant,) = (each for each in VARIANTS if each.name == name)
+    special["vocab_size_per_layer_input"] = shape["vocab_size"]  # Gemma 4's second table
     write_checkpoint(Variant(name, variant.model_type, {**variant.changes, **special}), folder)
     for file in TOKENIZER:
         if (source := WEIGHTS / "pico-small" / file).exists():
