@@ -109,11 +109,11 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -
         match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
         module = match["module"] if match else ""
         if match is None or not (module in sites or experts.has(module)):
+            served = sorted({module.rpartition(".")[2] for module in sites})
             trained_on = f" (the adapter names {base!r} as its base)" if base else ""
             raise AdapterError(
                 f"{path}: the base model has no place for the tensor {name[:200]!r}{trained_on}; "
-                "served are lora_A.weight and lora_B.weight of its q, k, v, o, gate, up and down projections "
-                "(of experts, too) and of lm_head"
+                f"served are lora_A.weight and lora_B.weight of its modules {', '.join(served)}"
             )
         if tensor.dtype not in _FLOATS:
             raise AdapterError(f"{path}: {name!r} is {tensor.dtype}; save it in float32, bfloat16 or float16")
