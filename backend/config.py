@@ -105,6 +105,14 @@ class RopeConfig:
     truncate: bool = True  # yarn: round the correction range to whole dimensions
 
 
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """A query at position p is multiplied by 1 + beta * log(1 + floor(p / period))."""
+
+    beta: float
+    period: int  # tokens
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """The attention of one layer."""
@@ -121,6 +129,7 @@ class AttentionSpec:
     value_norm: bool = False  # RMSNorm without weights of each value head
     value_is_key: bool = False  # values are what keys are before norm and rotation
     scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    query_growth: QueryGrowth | None = None
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
     has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
     has_gate: bool = False  # the query projection also has a gate for each head's output, after its query

@@ -60,6 +60,9 @@ class VariantAttention(Attention):
             self._normalise(queries_keys)
         if self.query_scale != 1:
             queries *= self.query_scale
+        if (growth := self.spec.query_growth) is not None:
+            periods = context.angles.positions // growth.period
+            queries *= (1 + growth.beta * periods.float().log1p()).to(queries.dtype)[:, None, None]
         context.kv.write(shape.layer, context.slots, keys_values)
         attended = self._attend(queries, context.kv.layers[shape.layer], context.plan.by_window[shape.window])
         if gates is not None:

@@ -23,6 +23,7 @@ from backend.layers.linear import LinearPart
 from backend.lora.adapter_config import AdapterConfig, read_config
 from backend.lora.bounded_reader import read_regular_file
 from backend.lora.experts import Pair, StackedExperts
+from backend.models.names import text_name
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -94,7 +95,7 @@ def _without_base(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base:
     """Drop base weights: PEFT saves the head's beside an adapter of the head."""
     kept = dict(tensors)
     for name, tensor in tensors.items():
-        site = sites.get(name.removeprefix(_PREFIX).removesuffix(_BASE_WEIGHT))
+        site = sites.get(text_name(name.removeprefix(_PREFIX)).removesuffix(_BASE_WEIGHT))
         if site is not None and name.endswith(_BASE_WEIGHT):
             _check_shape(path, name, tensor, (site.columns, site.in_features), base)
             del kept[name]
@@ -106,7 +107,7 @@ def _pairs(path: Path, tensors: Mapping[str, Tensor], sites: Sites, base: str) -
     experts = StackedExperts(sites)
     sides: dict[str, dict[str, Tensor]] = {}
     for name, tensor in sorted(tensors.items()):
-        match = _TENSOR.fullmatch(name.removeprefix(_PREFIX))
+        match = _TENSOR.fullmatch(text_name(name.removeprefix(_PREFIX)))
         module = match["module"] if match else ""
         if match is None or not (module in sites or experts.has(module)):
             served = sorted({module.rpartition(".")[2] for module in sites})

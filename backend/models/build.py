@@ -215,7 +215,7 @@ class DecoderBuilder:
         """Whether the layer has only parts that all kernels know."""
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
         has_rope_everywhere = all(attention.rope is not None for attention in self.config.attentions)
-        has_plain_scores = spec.scale is None and spec.softcap is None and not spec.has_sinks
+        has_plain_scores = (spec.scale, spec.softcap, spec.query_growth) == (None,) * 3 and not spec.has_sinks
         has_known_parts = spec.qk_norm in (None, "head") and not spec.value_norm and not spec.has_gate
         return has_one_rope and has_rope_everywhere and has_plain_scores and has_known_parts
 

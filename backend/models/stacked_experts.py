@@ -47,13 +47,19 @@ class ExpertReader:
         down = self.reader.get(f"{self.prefix}{self.names.down}_bias", (count, self.config.hidden_size))
         return torch.cat((gate_up[:, ::2], gate_up[:, 1::2]), 1), down.clone()
 
+    def _is_transposed(self) -> bool:
+        """Whether both tensors are [E, K, N]: some formats differ from transformers' in that alone."""
+        count, wide, narrow = self.moe.num_experts, self.moe.intermediate_size, self.config.hidden_size
+        found = [self.reader.shape(self.prefix + name) for name in (self.names.gate_up, self.names.down)]
+        return found == [(count, narrow, 2 * wide), (count, wide, narrow)]
+
     def _matrix(self, name: str, expert: int, shape: tuple[int, int]) -> Tensor | QuantizedWeight:
         if self.config.quantization is not None:
             own = _OneExpert(self.reader, expert, self.moe.num_experts)
             found = read_quantized(own, name, shape, self.config.quantization)
             if found is not None:
                 return found
-        if self.names.has_gates_first:
+        if self.names.has_gates_first and not self._is_transposed():
             return self.reader.get(name, (self.moe.num_experts, *shape))[expert]
         return self.reader.get(name, (self.moe.num_experts, *reversed(shape)))[expert].T
 

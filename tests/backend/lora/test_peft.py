@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from backend.errors import AdapterError
 from backend.lora.adapter_weights import WEIGHTS_FILE, read_adapter
 from backend.models.loaded import LoadedModel, load_model
+from backend.models.names import text_name
 from tests.backend.lora.making import checkpoint
 
 # PEFT warns of the weights that it saves and of ranks that it uses all the same, and asks transformers for a
@@ -43,6 +44,7 @@ def save(family: str, folder: Path, targets: list[str] | str, **settings: Any) -
         ("llama", ["q_proj", "down_proj", "lm_head"], {}),
         ("mixtral", ["w1", "w2", "w3"], {}),
         ("mixtral", ["v_proj", "w2"], {"use_rslora": True}),
+        ("gemma3-nested-untied", r".*language_model.*\.(q_proj|up_proj)", {}),
         ("ernie4.5-untied", ["q_proj", "k_proj", "v_proj"], {}),
         ("qwen3-moe-mixed", ["gate_proj", "up_proj", "down_proj"], {}),
         (
@@ -61,7 +63,8 @@ def test_adds_what_peft_adds(
 ) -> None:
     model = save(family, tmp_path, targets, **settings)
     adapter = read_adapter(tmp_path / "adapter", model.sites, 8, torch.float32)
-    base, merged = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged"))
+    files = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "merged"))
+    base, merged = ({text_name(name): tensor for name, tensor in file.items()} for file in files)
     changed = {name for name, weight in merged.items() if not torch.equal(weight, base[name])}
     assert changed == {f"{module}.weight" for module in adapter.factors}
     for module, (down, up) in adapter.factors.items():
@@ -70,6 +73,21 @@ def test_adds_what_peft_adds(
         assert (order is None) == ("ernie" not in family or "v_proj" in module)
         rows = slice(None) if order is None else order
         torch.testing.assert_close(base[name][rows] + up.T @ down, merged[name][rows])
+
+
+def test_names_of_nested_modules(tmp_path: Path) -> None:
+    """PEFT names modules as transformers did when the adapter was trained, or as the decoder alone."""
+    model = save("gemma3-nested", tmp_path, r".*language_model.*\.q_proj")
+    path = tmp_path / "adapter" / WEIGHTS_FILE
+    new = load_file(path)
+    prefix = "base_model.model.model.language_model."
+    assert all(name.startswith(prefix) for name in new)
+    expected = read_adapter(path.parent, model.sites, 8, torch.float32).factors
+    for other in ("base_model.model.language_model.model.", "base_model.model.model."):
+        save_file({name.replace(prefix, other): tensor for name, tensor in new.items()}, path)
+        found = read_adapter(path.parent, model.sites, 8, torch.float32).factors
+        assert found.keys() == expected.keys() and len(found) == 3
+        assert all(torch.equal(up, expected[module][1]) for module, (_, up) in found.items())
 
 
 def test_experts_of_another_base_are_refused(tmp_path: Path) -> None:

@@ -72,6 +72,25 @@ SIGLIP = {
         "patch_size": 14,
     }
 }
+PIXTRAL = {"vision_config": {**SIGLIP["vision_config"], "model_type": "pixtral", "head_dim": 16}}
+UNTIED = {"tie_word_embeddings": False}
+QWEN_VISION = {
+    "vision_config": {
+        "depth": 1,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_heads": 2,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+    }
+}
+QWEN_TIED = {**QWEN_VISION, "tie_word_embeddings": True}
+MROPE = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 4, 4], "mrope_interleaved": True}
+MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+MINISTRAL["original_max_position_embeddings"] = 32
+MINISTRAL_MSCALE = {**MINISTRAL, "mscale": 0.7, "llama_4_scaling_beta": 0.9}
+GROWING = {"model_type": "ministral3", "head_dim": 16, "rope_parameters": MINISTRAL}
 GEMMA_NESTED_ROPES = {"text_config": {**GEMMA, "sliding_window_pattern": 2, "rope_parameters": GEMMA_ROPES}}
 GEMMA_UNTIED = {
     "text_config": {**GEMMA, "num_key_value_heads": 4, "tie_word_embeddings": False},
@@ -155,6 +174,10 @@ class Variant:
     # Of config.json alone, after saving: keys left to the class's defaults, and keys that the class ignores.
     omitted: tuple[str, ...] = ()
     ignored: dict[str, Any] = field(default_factory=dict)
+
+
+def _nested(name: str, model_type: str, text: dict[str, Any], outer: dict[str, Any]) -> Variant:
+    return Variant(name, model_type, {"text_config": text, **outer})
 
 
 VARIANTS = [
@@ -261,10 +284,68 @@ VARIANTS = [
         {"text_config": {**LAYER_INPUTS, **PAD}, "tie_word_embeddings": False},
     ),
     Variant("gemma4-inputs", "gemma4_text", {**LAYER_INPUTS, "tie_word_embeddings": False}),
-    Variant("gemma3-nested", "gemma3", {"text_config": GEMMA, **SIGLIP}),
+    _nested("gemma3-nested", "gemma3", GEMMA, SIGLIP),
     Variant("gemma3-nested-ropes", "gemma3", GEMMA_NESTED_ROPES | SIGLIP),
     Variant("gemma3-nested-untied", "gemma3", GEMMA_UNTIED | SIGLIP),
     Variant("gemma3-nested-capped", "gemma3", GEMMA_CAPPED | SIGLIP),
+    _nested("qwen3-vl", "qwen3_vl", {"head_dim": 16}, QWEN_VISION),
+    Variant(
+        "qwen3-vl-mrope",
+        "qwen3_vl",
+        {"text_config": {"head_dim": 24, "rope_parameters": MROPE}, **QWEN_VISION},
+    ),
+    _nested("qwen3-vl-tied", "qwen3_vl", {"attention_bias": True}, QWEN_TIED),
+    _nested("qwen3-vl-mha", "qwen3_vl", {**MHA, "head_dim": 32}, QWEN_VISION),
+    _nested("qwen3-vl-moe", "qwen3_vl_moe", QWEN_MOE, QWEN_VISION),
+    _nested("qwen3-vl-moe-mixed", "qwen3_vl_moe", MIXED_MOE, QWEN_VISION),
+    Variant(
+        "qwen3-vl-moe-tied",
+        "qwen3_vl_moe",
+        {"text_config": {**QWEN_MOE, "attention_bias": True}, **QWEN_TIED},
+    ),
+    Variant(
+        "qwen3-vl-moe-mrope",
+        "qwen3_vl_moe",
+        {"text_config": {**QWEN_MOE, "rope_parameters": MROPE}, **QWEN_VISION},
+    ),
+    Variant("ministral3", "ministral3", {"head_dim": 16, "rope_parameters": MINISTRAL}),
+    Variant(
+        "ministral3-window",
+        "ministral3",
+        {"head_dim": 24, "sliding_window": 21, "rope_parameters": MINISTRAL},
+    ),
+    Variant(
+        "ministral3-mscale",
+        "ministral3",
+        {"rope_parameters": MINISTRAL_MSCALE},
+    ),
+    Variant(
+        "ministral3-tied", "ministral3", {**MHA, "tie_word_embeddings": True, "rope_parameters": MINISTRAL}
+    ),
+    Variant(
+        "mistral3",
+        "mistral3",
+        {"text_config": {"model_type": "mistral", "head_dim": 16}, **PIXTRAL, **UNTIED},
+    ),
+    Variant(
+        "mistral3-tied",
+        "mistral3",
+        {"text_config": {"model_type": "mistral", "sliding_window": None}, **PIXTRAL},
+    ),
+    Variant(
+        "mistral3-window",
+        "mistral3",
+        {"text_config": {"model_type": "mistral", "sliding_window": 19}, **PIXTRAL},
+    ),
+    Variant(
+        "mistral3-growing",
+        "mistral3",
+        {
+            "text_config": {"model_type": "ministral3", "head_dim": 16, "rope_parameters": MINISTRAL},
+            **PIXTRAL,
+            **UNTIED,
+        },
+    ),
     Variant("seed-oss", "seed_oss", {"head_dim": 16}),
     Variant("smollm3", "smollm3", {"no_rope_layer_interval": 2}),
     Variant("olmo2", "olmo2"),
