@@ -96,7 +96,7 @@ GEMMA_UNTIED = {
     "text_config": {**GEMMA, "num_key_value_heads": 4, "tie_word_embeddings": False},
     "tie_word_embeddings": False,
 }
-GEMMA_CAPPED = {"text_config": {**GEMMA, "attn_logit_softcapping": 1.5, "sliding_window": 7}}
+GEMMA_BIASES = {"text_config": {**GEMMA, "attention_bias": True, "sliding_window": 7}}
 OLMO_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
 FULL_TYPES = ["full_attention", "full_attention", "sliding_attention"]
 GRANITE = {
@@ -287,7 +287,7 @@ VARIANTS = [
     _nested("gemma3-nested", "gemma3", GEMMA, SIGLIP),
     Variant("gemma3-nested-ropes", "gemma3", GEMMA_NESTED_ROPES | SIGLIP),
     Variant("gemma3-nested-untied", "gemma3", GEMMA_UNTIED | SIGLIP),
-    Variant("gemma3-nested-capped", "gemma3", GEMMA_CAPPED | SIGLIP),
+    Variant("gemma3-nested-biases", "gemma3", GEMMA_BIASES | SIGLIP),
     _nested("qwen3-vl", "qwen3_vl", {"head_dim": 16}, QWEN_VISION),
     Variant(
         "qwen3-vl-mrope",
