@@ -23,3 +23,13 @@ CHOICE = re.compile(r"[A-Za-z0-9_.-]{1,16}")
 def quoted(value: object, kind: re.Pattern[str], otherwise: str = "") -> str:
     """The value's `repr` when it is an identifier of this kind, else `otherwise`."""
     return repr(value) if isinstance(value, str) and kind.fullmatch(value) else otherwise
+
+
+def text_name(name: str) -> str:
+    """A decoder's tensor or module in a checkpoint of several models, under the name that it has alone.
+
+    transformers 5 writes `model.language_model.layers…` and `lm_head`; before, and in many adapters, they are
+    `language_model.model.layers…` and `language_model.lm_head`.
+    """
+    inner = name.removeprefix("model.language_model.")
+    return f"model.{inner}" if inner != name else name.removeprefix("language_model.")

@@ -18,12 +18,12 @@ from safetensors.torch import load
 from torch import Tensor
 
 from backend.errors import AdapterError
+from backend.identifiers import text_name
 from backend.kernels.lora import Factors
 from backend.layers.linear import LinearPart
 from backend.lora.adapter_config import AdapterConfig, read_config
 from backend.lora.bounded_reader import read_regular_file
 from backend.lora.experts import Pair, StackedExperts
-from backend.models.names import text_name
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."

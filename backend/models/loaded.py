@@ -11,6 +11,7 @@ from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
 from backend.digests import check_digests, check_listed
+from backend.identifiers import text_name
 from backend.kernels.lora import AdapterRows
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.attention import AttentionContext
@@ -21,7 +22,6 @@ from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
-from backend.models.names import text_name
 from backend.models.precision import Precision, choose_precision, is_small
 from backend.models.quantize import build_quantized, served_revision
 from backend.models.weight_files import weight_files

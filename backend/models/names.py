@@ -5,16 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-def text_name(name: str) -> str:
-    """A decoder's tensor or module in a checkpoint of several models, under the name that it has alone.
-
-    transformers 5 writes `model.language_model.layers…` and `lm_head`; before, and in many adapters, they are
-    `language_model.model.layers…` and `language_model.lm_head`.
-    """
-    inner = name.removeprefix("model.language_model.")
-    return f"model.{inner}" if inner != name else name.removeprefix("language_model.")
-
-
 @dataclass(frozen=True, slots=True)
 class ExpertNames:
     """A mixture-of-experts block; `{expert}` is replaced by the expert's index.

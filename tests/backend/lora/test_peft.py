@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from backend.errors import AdapterError
+from backend.identifiers import text_name
 from backend.lora.adapter_weights import WEIGHTS_FILE, read_adapter
 from backend.models.loaded import LoadedModel, load_model
-from backend.models.names import text_name
 from tests.backend.lora.making import checkpoint
 
 # PEFT warns of the weights that it saves and of ranks that it uses all the same, and asks transformers for a
