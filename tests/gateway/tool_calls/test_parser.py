@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.tool_calls.call_syntax import overlap
 from gateway.tool_calls.hermes import HERMES
 from gateway.tool_calls.llama_json import LLAMA_JSON
 from gateway.tool_calls.mistral import MISTRAL
@@ -120,3 +121,9 @@ def test_text_around_calls_keeps_its_inner_space(syntax: Syntax) -> None:
 def test_control_characters_in_strings_are_escaped() -> None:
     text = '{"name": "add", "parameters": {"code": "a\n\t\x01b", "\r": "\\n"}}'
     assert parse(LLAMA_JSON, list(text)) == ("", [("add", r'{"code": "a\n\t\u0001b", "\r": "\n"}')])
+
+
+@given(st.text("ab<", max_size=12), st.text("ab<", min_size=1, max_size=8))
+def test_overlap_is_the_longest_beginning_of_a_mark(text: str, mark: str) -> None:
+    longest = max(n for n in range(len(mark)) if text.endswith(mark[:n]))
+    assert overlap(text, mark) == longest

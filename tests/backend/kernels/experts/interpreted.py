@@ -88,6 +88,7 @@ def check_adapters() -> None:
                 linear.adapters.put(slot, factors)
     slots = np.array([0, -1, 2, 2, -1, 0, 0, -1, 2])
     rows = AdapterRows(slots, torch.device("cpu"))
+    assert rows.on_device is not None  # uploaded once for all layers, which reads the host's own block
     with Waits() as waits:
         found = layer(x, rows)
     assert not waits.reads, waits.reads

@@ -74,9 +74,11 @@ class CountingRunner(ModelRunner):
     reads: list[dict[str, int]]
     draws: list[int]
 
-    def _sample(self, step: PreparedStep, streams: list[Tensor], logits: Tensor) -> StepResult:
+    def _sample(
+        self, step: PreparedStep, streams: list[Tensor], logits: Tensor, checks: list[Tensor]
+    ) -> tuple[StepResult, list[list[bool]]]:
         with Waits() as waits:
-            result = super()._sample(step, streams, logits)
+            result = super()._sample(step, streams, logits, checks)
         self.reads.append(dict(waits.reads))
         self.draws.append(len(step.rows))
         return result
