@@ -25,7 +25,7 @@ _PAIR = range(2)  # two rows, or two vectors
 (_NUM_KV_HEADS, _HEAD_DIM, _TABLE, _TABLE_WIDTH, _SEQUENCES, _NUM_SEQUENCES, _SEEN, _SINKS) = range(8, 16)
 # The words of a job, see in_place.py.
 
-_floats, _integers = pointer_to(types.float32), pointer_to(types.int64)
+_floats, _integers, _bytes = (pointer_to(kind) for kind in (types.float32, types.int64, types.uint8))
 
 
 def _order(lanes):
@@ -50,7 +50,7 @@ def _load_bfloat16(emit, head, element, count):
     return [emit.bitcast(each, FLOATS) for each in halves]
 
 
-def _bytes(emit, address, count):
+def _load_bytes(emit, address, count):
     """Two vectors of bytes, of which `count` are left, a multiple of 4."""
     kind = ir.VectorType(INT, _CHUNK // 4)
     words = emit.read_lanes(address, emit.first_lanes(emit.lshr(count, LONG(2)), kind.count), kind)
@@ -60,14 +60,14 @@ def _bytes(emit, address, count):
 
 def _load_int8(emit, head, element, count):
     """The same of int8, without their scale."""
-    parts = _bytes(emit, emit.add(head, element), count)
+    parts = _load_bytes(emit, emit.add(head, element), count)
     return [emit.sitofp(emit.sext(part, INTS), FLOATS) for part in parts]
 
 
 def _load_float8(emit, head, element, count):
     """The same of E4M3, divided by 256: its bits as a float16, whose exponents begin 8 lower."""
     shorts, halves = (ir.VectorType(kind, LANES) for kind in (ir.IntType(16), ir.HalfType()))
-    parts = (emit.sext(part, shorts) for part in _bytes(emit, emit.add(head, element), count))
+    parts = (emit.sext(part, shorts) for part in _load_bytes(emit, emit.add(head, element), count))
     bits = (emit.and_(emit.shl(part, constant(shorts, 7)), constant(shorts, 0xBF80)) for part in parts)
     return [emit.fpext(emit.bitcast(each, halves), FLOATS) for each in bits]
 
@@ -177,6 +177,15 @@ def _seen_slots(first, bits, begin, base, slots):
     return (before | own if begin - base < LANES else before) & ((1 << slots) - 1)
 
 
+@inner
+def _set_seen(seen_slots, seen, group, begin, page, slots):
+    """Set what each row sees of a page; nothing of a tree's where others lie between its path's tokens."""
+    for row in range(group * len(seen)):
+        first, bits, depth = seen[row // group]
+        is_apart = depth < row // group and page >= begin // LANES
+        seen_slots[row] = 0 if is_apart else _seen_slots(first, bits, begin, page * LANES, slots)
+
+
 def _page_adder(load, unit):
     """A function that adds a page to all rows of a key head."""
     score, add_values = emitted()(partial(_score, load)), emitted()(partial(_add_values, load))
@@ -205,13 +214,77 @@ def _page_adder(load, unit):
     return ordered(add_page)
 
 
+def _branch_adder(add_page):
+    """A function that adds the pages from a tree's root on to nodes that do not lie beside their parents.
+
+    The path is put where the tokens of a chain lie, so that sums have the order of plain decoding.
+    """
+
+    def add_branch(keys, pages, node, page, state):
+        """node: (the root's position, what the node sees, its first row and the one after its last)."""
+        (first, stride, to_value), (root, (oldest, bits, depth), row, end) = keys, node
+        (head_dim, head_bytes, seen_slots), (q, sums, tops, totals, scores) = page, state
+        low, path = max(root + oldest, 0), _path(bits, depth)
+        memory = np.zeros((LANES, 2, head_bytes), np.uint8)
+        seen_slots[:] = 0
+        for base in range(max(low, root) // LANES * LANES, root + depth + 1, LANES):
+            places = np.arange(base, min(base + LANES, root + depth + 1))
+            for slot in range(len(places)):
+                if places[slot] >= root:
+                    places[slot] = root + path[places[slot] - root]
+            hidden = min(max(low - base, 0), len(places))
+            seen_slots[row:end] = (1 << len(places)) - (1 << hidden)
+            for h in range(len(q)):
+                _gather((first + h * head_bytes, stride, to_value), pages, places, head_bytes, memory)
+                place = memory.ctypes.data
+                own = q[h], sums[h], tops[h], totals[h], scores
+                slots = head_dim, len(places), seen_slots
+                add_page((place, place + head_bytes), 2 * head_bytes, slots, own)
+        return memory[0, 0, 0]  # in use until here
+
+    add_branch.__qualname__ = add_page.__qualname__.replace("page", "branch")
+    add_branch = ordered(add_branch)
+
+    def add_branches(keys, pages, tree, page, state):
+        root, seen, group = tree
+        for query in range(len(seen)):
+            oldest, bits, depth = seen[query]
+            if depth < query:
+                node = root, (oldest, bits, depth), query * group, (query + 1) * group
+                add_branch(keys, pages, node, page, state)
+
+    add_branches.__qualname__ = add_page.__qualname__.replace("page", "branches")
+    return ordered(add_branches)
+
+
 @inner
 def _sequence(job, number):
     """First token, query tokens, context, pages, and what its queries see."""
     facts = carray(_integers(job[_SEQUENCES]), (5, job[_NUM_SEQUENCES]))
     row, queries, context, table_row, seen_row = facts[:, number]
     pages = carray(_integers(job[_TABLE] + 8 * table_row * job[_TABLE_WIDTH]), job[_TABLE_WIDTH])
-    return row, queries, context, pages, carray(_integers(job[_SEEN] + 16 * seen_row), (queries, 2))
+    return row, queries, context, pages, carray(_integers(job[_SEEN] + 24 * seen_row), (queries, 3))
+
+
+@inner
+def _path(bits, depth):
+    """The step's tokens that these bits name, by depth; 0 where there is none."""
+    tokens = np.zeros(depth + 1, np.int64)
+    for token in range(63, -1, -1):
+        if bits >> token & 1:
+            tokens[depth] = token
+            depth -= 1
+    return tokens
+
+
+@inner
+def _gather(keys, pages, places, head_bytes, memory):
+    """Copy tokens' keys and values to memory [16, 2, bytes]; keys: (address, stride, bytes to the value)."""
+    first, stride, to_value = keys
+    for slot in range(len(places)):
+        place = first + (pages[places[slot] // LANES] * LANES + places[slot] % LANES) * stride
+        memory[slot, 0] = carray(_bytes(place), head_bytes)
+        memory[slot, 1] = carray(_bytes(place + to_value), head_bytes)
 
 
 @inner
@@ -257,7 +330,7 @@ def _attender(load, itemsize, unit=0):
     `unit`: what loaded numbers are to be multiplied by beside their scales; 0: they have none.
     """
     add_page, scale_bytes = _page_adder(load, unit), 2 if unit else 0
-    is_split = load is _load_bfloat16
+    add_branches, is_split = _branch_adder(add_page), load is _load_bfloat16
 
     def attend(job, unit):
         head_dim, kv_heads, parts = job[_HEAD_DIM], job[_NUM_KV_HEADS], -(-job[_NUM_KV_HEADS] // job[_HEADS])
@@ -265,13 +338,12 @@ def _attender(load, itemsize, unit=0):
         heads = min(job[_HEADS], kv_heads - first)
         token, queries, context, pages, seen = _sequence(job, unit // parts)
         used, begin, head_bytes = queries * group, context - queries, head_dim * itemsize + scale_bytes
-        rows, stride = used + used % 2, 2 * kv_heads * head_bytes
-        shape = heads, rows, -(-head_dim // _CHUNK) * _CHUNK
-        memory, seen_memory = np.zeros((2, *shape), np.float32), np.zeros(rows, np.int64)
+        rows, stride, padded = used + used % 2, 2 * kv_heads * head_bytes, -(-head_dim // _CHUNK) * _CHUNK
+        memory, seen_memory = np.zeros((2, heads, rows, padded), np.float32), np.zeros(rows, np.int64)
         more = np.zeros((heads * rows + 4, LANES), np.float32)
         # Slices of addresses count no references, which slices of arrays do, atomically.
-        q = carray(_floats(memory.ctypes.data), shape)
-        sums = carray(_floats(memory[1].ctypes.data), shape)
+        q = carray(_floats(memory.ctypes.data), (heads, rows, padded))
+        sums = carray(_floats(memory[1].ctypes.data), (heads, rows, padded))
         totals = carray(_floats(more.ctypes.data), (heads, rows, LANES))
         scores = carray(_floats(more[heads * rows :].ctypes.data), (4, LANES))  # and scales
         scores[:] = 1
@@ -283,12 +355,10 @@ def _attender(load, itemsize, unit=0):
         )
         _copy_rows(tokens, (first, group), head_dim, q, False, is_split)
         q *= np.float32(1 / np.sqrt(head_dim))
-        last = (context - 1) // LANES
+        page_rows, last = (head_dim, head_bytes, seen_slots), (context - 1) // LANES
         for page in range(max(begin + seen[:, 0].min(), 0) // LANES, last + 1):
             slots = min(LANES, context - page * LANES)
-            for row in range(used):
-                first_seen, bits = seen[row // group]
-                seen_slots[row] = _seen_slots(first_seen, bits, begin, page * LANES, slots)
+            _set_seen(seen_slots, seen, group, begin, page, slots)
             for h in range(heads):
                 for slot in range(h * LANES // heads, (h + 1) * LANES // heads if page < last else 0):
                     key = job[_PAGES] + (pages[page + 1] * LANES + slot) * stride + first * head_bytes
@@ -297,6 +367,8 @@ def _attender(load, itemsize, unit=0):
                 key = job[_PAGES] + pages[page] * LANES * stride + (first + h) * head_bytes
                 state = q[h], sums[h], tops[h], totals[h], scores
                 add_page((key, key + kv_heads * head_bytes), stride, (head_dim, slots, seen_slots), state)
+        keys = job[_PAGES] + first * head_bytes, stride, kv_heads * head_bytes
+        add_branches(keys, pages, (begin, seen, group), page_rows, (q, sums, tops, totals, scores))
         for h in range(heads):
             for row in range(used):
                 total, head = more[h * rows + row].sum(), (first + h) * group + row % group

@@ -47,7 +47,7 @@ class Looped:
     """Pieces of sequences that the loop over pages takes; contiguous int64 on the CPU."""
 
     sequences: Tensor  # [5, n]: first token, query tokens, context, row of the table, row of `seen`
-    seen: Tensor  # [their tokens, 2]: see tree.seen_tokens
+    seen: Tensor  # [their tokens, 3]: see tree.seen_tokens
     num_slots: int  # the sum of their contexts
 
 

@@ -37,16 +37,17 @@ def tree_shape(parents: tuple[int, ...], device: torch.device) -> TreeShape:
 
 @functools.lru_cache(maxsize=256)
 def seen_tokens(tree: tuple[int, ...] | int, window: int | None) -> NDArray[np.int64]:
-    """What each query token of a tree with these parents, or of a chain of this length, sees: [n <= 64, 2].
+    """What each query token of a tree with these parents, or of a chain of this length, sees: [n <= 64, 3].
 
-    The first token that it sees before these, which count from 0, and as bits those of them that it sees.
+    The first token that it sees before these, which count from 0, as bits those of them that it sees, and its
+    depth.
     """
     shape = tree_shape(tree if isinstance(tree, tuple) else tuple(range(-1, tree - 2)), torch.device("cpu"))
     depths, seen = shape.depths.numpy(), ~shape.hidden.numpy()
     oldest = depths - (window or 1 << 40) + 1
     seen &= depths >= oldest[:, None]
     bits = np.bitwise_or.reduce(np.where(seen, np.int64(1) << np.arange(len(depths)), 0), axis=1)
-    return np.stack((oldest, bits), axis=1)
+    return np.stack((oldest, bits, depths), axis=1)
 
 
 def ancestor_words(
@@ -59,7 +60,7 @@ def ancestor_words(
     words = np.zeros((num_tokens, 2), np.uint32)
     for index, parents in trees.items():
         begin = starts[index]
-        words[begin : begin + len(parents) + 1] = seen_tokens(parents, None)[:, 1:].view(np.uint32)
+        words[begin : begin + len(parents) + 1] = seen_tokens(parents, None)[:, 1:2].copy().view(np.uint32)
     return words.view(np.int32)
 
 

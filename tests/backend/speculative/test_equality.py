@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 
@@ -263,8 +262,8 @@ def test_pages_for_drafts_of_a_failed_step_are_not_taken_for_the_sequences_own(
         result = honest(self, plan)
         for chunk in plan.chunks:
             count = pages_for(chunk.end)
-            table = self._table.pages(np.array([chunk.sequence.row]), count)
-            assert table.tolist() == [chunk.sequence.pages[:count]]
+            table = self._table.page_table.on_device[chunk.sequence.row, :count]
+            assert table.tolist() == chunk.sequence.pages[:count]
         if any(is_bad):
             result.is_sound = [not bad and not c.draft for bad, c in zip(is_bad, plan.chunks, strict=True)]
         return result

@@ -19,6 +19,7 @@ from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_w
 from backend.types import PAGE_TOKENS
 from tests.backend.kernels.paged_attention.planned import planned
 
+pytestmark = pytest.mark.timeout(400)  # the loops are compiled first
 Row = tuple[int, int, tuple[int, ...]]  # tokens before, tokens in the step, parents of a tree or nothing
 
 
@@ -180,6 +181,30 @@ def test_a_query_does_not_depend_on_later_ones(*, is_tree: bool) -> None:
     for i in range(count):
         alone = Batch([(50 + i, 1, ())], own.kv, own.table, [own.q[0][i : i + 1]])
         assert torch.equal(alone.attend([0], None)[0][0], together[i])
+
+
+@pytest.mark.parametrize("window", [None, 3, 20])
+@pytest.mark.parametrize("before", [0, 13, 30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_a_node_has_the_bits_of_plain_decoding(before: int, window: int | None, dtype: torch.dtype) -> None:
+    """Others lie between the tokens of its path, which may reach into the next page."""
+    parents = (-1, 0, 0, -1, 2, 2, 5, 6, 7, 4, 8, 10, 3, 11)
+    own = batch([(before, 1 + len(parents), parents)], dtype, (6, 2, 64))
+    (together,) = own.attend([0], window)
+
+    def slot(position: int) -> tuple[int, int]:
+        return own.table[0][position // PAGE_TOKENS], position % PAGE_TOKENS
+
+    for node, parent in enumerate(parents):
+        path = [node]
+        while parent >= 0:
+            path.insert(0, parent)
+            parent = parents[parent]
+        kv = own.kv.clone()
+        for depth, ancestor in enumerate(path, start=1):
+            kv[slot(before + depth)] = own.kv[slot(before + 1 + ancestor)]
+        alone = Batch([(before + len(path), 1, ())], kv, own.table, [own.q[0][node + 1 : node + 2]])
+        assert torch.equal(alone.attend([0], window)[0][0], together[node + 1])
 
 
 @pytest.mark.parametrize("sinks", [None, torch.tensor([0.0, -1.0, 1.0, 3.0])])
