@@ -123,15 +123,16 @@ def test_a_hit_in_the_cache_takes_none(exposing: Server, sdk: openai.OpenAI) -> 
 
 def test_seconds_are_paid(exposing: Server) -> None:
     """Tokens cost nothing here: the tenant's limit stops seconds, set aside before they are worked."""
-    messages, seconds = [{"role": "user", "content": TEXT}], 0.0
+    messages, seconds = [{"role": "user", "content": TEXT}], [0.0]
     with (
         openai.OpenAI(base_url=exposing.base_url, api_key=POOR, max_retries=0) as poor,
         pytest.raises(openai.RateLimitError, match="USD per day"),
     ):
         for _ in range(500):
             answer = poor.chat.completions.create(model="ours", messages=messages, max_tokens=20)
-            seconds += told(answer)
-    assert 0 < seconds <= LIMIT_USD
+            seconds.append(told(answer))
+    # What is set aside is an estimate: a step may take longer than those before it.
+    assert 0 < sum(seconds[:-1]) < LIMIT_USD and sum(seconds) <= LIMIT_USD + max(seconds)
 
 
 def test_they_are_shown_only_where_the_policies_say_so(server: Server) -> None:

@@ -77,7 +77,7 @@ def drafts_after_a_rest(pair: Pair, garbage: float) -> list[Said]:
     switch.is_off = True
     assert texts(engine, asked) == plain
     assert not recording.said, "nothing was read, so it is not asked"
-    drafter._storage.memory.fill_(garbage)
+    drafter._storage.memory[0].fill_(garbage)
     switch.is_off = False
     recording.said.clear()
     assert texts(engine, asked) == plain

@@ -74,7 +74,7 @@ def sequences(rng: random.Random, count: int, most: int = 70) -> list[Sequence]:
 def stored(storage: KVStorage, sequence: Sequence, end: int) -> np.ndarray:
     """Keys and values of a sequence's first columns."""
     places = [(sequence.pages[at // PAGE_TOKENS], at % PAGE_TOKENS) for at in range(end)]
-    return np.stack([storage.memory.numpy()[:, page, slot] for page, slot in places], axis=1)
+    return np.stack([storage.memory[0].numpy()[:, page, slot] for page, slot in places], axis=1)
 
 
 def draft_models(folder: Path) -> tuple[DraftModelDrafter, DraftModelDrafter]:
@@ -205,7 +205,7 @@ def test_pages_that_were_not_captured_are_not_seen(heads: dict[str, Any]) -> Non
         drafter._is_captured[hidden] = False
     compiled, plain = (drafter.propose(asked, limits) for drafter in both)
     assert compiled == plain != whole
-    both[0]._storage.memory[:, torch.from_numpy(hidden)] = torch.nan
+    both[0]._storage.memory[0][:, torch.from_numpy(hidden)] = torch.nan
     assert both[0].propose(asked, limits) == compiled
 
 
@@ -233,7 +233,7 @@ def test_states_that_are_not_finite_leave_no_trace(heads: dict[str, Any]) -> Non
     (sequence,) = sequences(random.Random(4), 1)
     drafter._states._slots[slots_of(sequence, range(5))] = torch.inf
     drafter.propose([sequence], [4])
-    assert drafter._storage.memory.isfinite().all()
+    assert drafter._storage.memory[0].isfinite().all()
 
 
 def test_all_calls_of_a_network_have_one_signature(
