@@ -150,6 +150,20 @@ class DeltaSpec:
         """What the convolution mixes: queries, keys and values."""
         return 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
 
+    @property
+    def row_width(self) -> int:
+        """Numbers of a token's input, see kernels/gated_delta."""
+        return self.num_channels + 2 * self.num_value_heads
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """What is kept beside the last inputs."""
+        return self.num_value_heads, self.key_head_dim, self.value_head_dim
+
+
+StateSpec = DeltaSpec
+"""What has a recurrent state: `conv_tokens`, `row_width` and `state_shape` say what a slot of it holds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseSpec:
@@ -213,7 +227,7 @@ class LayerInputSpec:
 class LayerSpec:
     """One layer of a decoder."""
 
-    mixer: AttentionSpec | DeltaSpec
+    mixer: AttentionSpec | StateSpec
     feed_forward: DenseSpec | MoEConfig
     inputs: LayerInputSpec | None = None
     is_parallel: bool = False  # both get the same input, and their outputs are added together
@@ -288,9 +302,9 @@ class ModelConfig:
         return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, AttentionSpec))
 
     @property
-    def deltas(self) -> tuple[DeltaSpec, ...]:
-        """The delta rule of each layer that has a recurrent state."""
-        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, DeltaSpec))
+    def states(self) -> tuple[StateSpec, ...]:
+        """The mixer of each layer that has a recurrent state."""
+        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, StateSpec))
 
     @property
     def ropes(self) -> tuple[RopeConfig, ...]:

@@ -8,14 +8,15 @@ run again, `is_ready` says no, and the sequence is to be computed from its begin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from backend.config import DeltaSpec
-from backend.kernels.gated_delta import Chunks, DeltaState
+from backend.config import StateSpec
+from backend.kernels.recurrent import Chunks, State
 
 MAX_LOGGED = 9
 """A token and the longest draft that such models verify."""
@@ -25,42 +26,33 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """The shape of a model's states."""
+    """The shape of a model's states: those of the layers that have one."""
 
-    num_layers: int
-    spec: DeltaSpec
+    specs: tuple[StateSpec, ...]
     device: torch.device
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of one slot over all layers."""
-        spec = self.spec
-        recurrent = spec.num_value_heads * spec.key_head_dim * spec.value_head_dim
-        return 4 * self.num_layers * (recurrent + self.num_rows * self.num_columns)
+        return sum(4 * math.prod(shape) for spec in self.specs for shape in slot_shapes(spec))
 
-    @property
-    def num_rows(self) -> int:
-        """Inputs that a slot keeps: those before its position that the convolution sees, and the log."""
-        return self.spec.conv_tokens - 1 + MAX_LOGGED
 
-    @property
-    def num_columns(self) -> int:
-        """Numbers of one input, see kernels/gated_delta."""
-        return self.spec.num_channels + 2 * self.spec.num_value_heads
+def slot_shapes(spec: StateSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A slot in one layer: the state, and the inputs that a convolution sees before it and the log."""
+    return spec.state_shape, (spec.conv_tokens - 1 + MAX_LOGGED, spec.row_width)
 
 
 class StateStorage:
-    """By layer, recurrent [slots, Hv, Dk, Dv] and inputs [slots, rows, columns]; and each slot's position."""
+    """By layer, tensors whose first dimension is the slots; and each slot's position."""
 
     __slots__ = ("_logged", "_positions", "layers", "layout")
 
     def __init__(self, layout: StateLayout, num_slots: int) -> None:
         self.layout = layout
-        spec, sizes = layout.spec, (layout.num_layers, num_slots)
-        shape = *sizes, spec.num_value_heads, spec.key_head_dim, spec.value_head_dim
-        recurrent = torch.zeros(shape, device=layout.device)
-        rows = torch.zeros(*sizes, layout.num_rows, layout.num_columns, device=layout.device)
-        self.layers = [DeltaState(*each) for each in zip(recurrent.unbind(), rows.unbind(), strict=True)]
+        self.layers = [
+            State(*(torch.zeros(num_slots, *shape, device=layout.device) for shape in slot_shapes(spec)))
+            for spec in layout.specs
+        ]
         self._positions = np.full(num_slots, _UNKNOWN, dtype=np.int64)
         self._logged = np.zeros(num_slots, dtype=np.int64)
 

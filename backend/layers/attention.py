@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from backend.kernels.gated_delta import Chunks
 from backend.kernels.kv_write import kv_write
 from backend.kernels.lora import AdapterRows
 from backend.kernels.paged_attention import AttentionPlan, paged_attention
+from backend.kernels.recurrent import Chunks
 from backend.kernels.rotary import Angles
 from backend.kv.storage import KVStorage
 from backend.layers.linear import Linear

@@ -39,9 +39,9 @@ class Precision:
 
     def kv_layout(self, model: ModelConfig) -> KVLayout:
         """The shape of the model's KV memory."""
-        own, deltas = model.attentions, model.deltas
+        own = model.attentions
         shapes = tuple(KVShape(each.num_kv_heads, each.head_dim, each.kv_source) for each in own)
-        states = StateLayout(len(deltas), deltas[0], self.device) if deltas else None
+        states = StateLayout(model.states, self.device) if model.states else None
         return KVLayout(shapes, self.kv, self.device, states)
 
 

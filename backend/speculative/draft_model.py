@@ -75,7 +75,7 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
 def _check(folder: str, model: ModelConfig, max_model_tokens: int) -> None:
     if model.experts is not None:
         raise CheckpointError(f"{folder} is a mixture of experts; choose a dense model to draft with")
-    if model.deltas:
+    if model.states:
         raise CheckpointError(
             f"{folder} has recurrent states; choose a model with attention alone to draft with"
         )

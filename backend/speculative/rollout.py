@@ -187,7 +187,7 @@ def num_elements(config: ModelConfig) -> int:
 
 def can_compile(config: ModelConfig, names: WeightNames) -> bool:
     """Whether the compiled roll-out knows all parts of the model."""
-    if config.deltas:
+    if config.states:
         return False
     is_known = all(layer == _known(layer) for layer in config.layers)
     (attention, *others) = {replace(layer.attention, window=None) for layer in config.layers}

@@ -2,7 +2,8 @@
 
 q, k, v = silu(conv(x)), q and k of length 1; S ← e^g S; S ← S + k βᵀ(v - kᵀS); o = qᵀS / sqrt(Dk), where
 g = rate · softplus(a + bias) and β = sigmoid(b). inputs [T, W]: q and k of all key heads, v of all value
-heads, a and b of each → [T, Hv, Dv] float32. A value head has the key head number h // (Hv / Hk).
+heads, a and b of each → [T, Hv, Dv] float32; states [slots, Hv, Dk, Dv].
+A value head has the key head number h // (Hv / Hk).
 Bound: memory in decode, reads and writes S [Hv, Dk, Dv] of each sequence; compute in prefill.
 On a CPU loop.py goes token by token, so that a token's result is the same bits however its sequence was cut.
 reference.py, also for GPUs, takes blocks of up to 64 tokens that end at multiples of 64.
@@ -14,19 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.config import DeltaSpec
 from backend.kernels.compiled import num_threads
 from backend.kernels.device import uses_triton
 from backend.kernels.gated_delta import loop, reference
+from backend.kernels.recurrent import Chunks, State
 
-__all__ = ["Chunks", "DeltaState", "DeltaWeights", "gated_delta"]
-
-Chunks = NDArray[np.int64]
-"""[B, 6], for each sequence: its slot; how many rows to replay first; its first token of the step's T; its
-number of tokens; 1 for a new sequence, whose state is zero; its position."""
+__all__ = ["DeltaWeights", "gated_delta"]
 
 
 class DeltaWeights(NamedTuple):
@@ -37,17 +34,8 @@ class DeltaWeights(NamedTuple):
     bias: Tensor  # [Hv]
 
 
-class DeltaState(NamedTuple):
-    """The states of one layer, in float32; see kv/states.py."""
-
-    recurrent: Tensor  # [slots, Hv, Dk, Dv]
-    rows: (
-        Tensor  # [slots, taps - 1 + log, W]: the inputs before the state's position, and those kept after it
-    )
-
-
 def gated_delta(
-    inputs: Tensor, weights: DeltaWeights, state: DeltaState, chunks: Chunks, spec: DeltaSpec
+    inputs: Tensor, weights: DeltaWeights, state: State, chunks: Chunks, spec: DeltaSpec
 ) -> Tensor:
     """Replay what `chunks` say, then compute the step's tokens.
 

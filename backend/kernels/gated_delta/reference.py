@@ -10,37 +10,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backend.config import DeltaSpec
+from backend.kernels.recurrent import Chunks, State, scan_chunks
 
 if TYPE_CHECKING:
-    from backend.kernels.gated_delta import Chunks, DeltaState, DeltaWeights
+    from backend.kernels.gated_delta import DeltaWeights
 
 BLOCK_TOKENS = 64
 _EPS = 1e-6  # of the lengths of q and k
 
 
 def gated_delta(
-    inputs: Tensor, weights: DeltaWeights, state: DeltaState, chunks: Chunks, spec: DeltaSpec
+    inputs: Tensor, weights: DeltaWeights, state: State, chunks: Chunks, spec: DeltaSpec
 ) -> Tensor:
     """One sequence after the other."""
-    window = weights.conv.shape[1] - 1
-    max_logged = state.rows.shape[1] - window
-    found = []
-    for slot, num_replayed, begin, count, is_new, position in chunks.tolist():
-        rows, recurrent = state.rows[slot], state.recurrent[slot]
-        if is_new:
-            rows.zero_()
-            recurrent.zero_()
-        seen = torch.cat((rows[: window + num_replayed], inputs[begin : begin + count]))
+
+    def scan(seen: Tensor, recurrent: Tensor, first: int, start: int) -> tuple[Tensor, Tensor, Tensor]:
         mixed = _mix(seen, weights, spec)
-        first = position - num_replayed
-        _, replayed = _scan(mixed, recurrent, first, position, first)
-        output, scanned = _scan(mixed, replayed, position, position + count, first)
-        is_kept = count <= max_logged
-        recurrent.copy_(replayed if is_kept else scanned)
-        left = seen[num_replayed:] if is_kept else seen[len(seen) - window :]
-        rows[: len(left)] = left
-        found.append(output)
-    return torch.cat(found)
+        end = first + len(seen) - weights.conv.shape[1] + 1
+        _, replayed = _scan(mixed, recurrent, first, start, first)
+        output, scanned = _scan(mixed, replayed, start, end, first)
+        return output, replayed, scanned
+
+    return scan_chunks(inputs, state, chunks, weights.conv.shape[1], scan)
 
 
 def _mix(seen: Tensor, weights: DeltaWeights, spec: DeltaSpec) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from backend.config import DeltaSpec
 from backend.kv.states import MAX_LOGGED, StateLayout, StateStorage
 
 SPEC = DeltaSpec(num_key_heads=1, num_value_heads=2, key_head_dim=4, value_head_dim=8, conv_tokens=4)
-LAYOUT = StateLayout(3, SPEC, torch.device("cpu"))
+LAYOUT = StateLayout((SPEC,) * 3, torch.device("cpu"))
 
 
 def test_the_bytes_of_a_slot() -> None:

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backend.config import DeltaSpec
-from backend.kernels.gated_delta import DeltaState, DeltaWeights, gated_delta, reference
+from backend.kernels.gated_delta import DeltaWeights, gated_delta, reference
+from backend.kernels.recurrent import State
 from backend.kv.states import MAX_LOGGED
 
 SPEC = DeltaSpec(num_key_heads=2, num_value_heads=4, key_head_dim=16, value_head_dim=24, conv_tokens=4)
@@ -28,12 +29,12 @@ WEIGHTS = DeltaWeights(random(SPEC.num_channels, 4, seed=1), -random(4, seed=2).
 INPUTS = random(TOKENS, COLUMNS, seed=4)
 
 
-def dirty_state() -> DeltaState:
+def dirty_state() -> State:
     """Slots as other sequences leave them."""
-    return DeltaState(random(SLOTS, 4, 16, 24, seed=5), random(SLOTS, 3 + MAX_LOGGED, COLUMNS, seed=6))
+    return State(random(SLOTS, 4, 16, 24, seed=5), random(SLOTS, 3 + MAX_LOGGED, COLUMNS, seed=6))
 
 
-def run(operation: Callable[..., Tensor], cuts: Sequence[int], state: DeltaState, slot: int = 1) -> Tensor:
+def run(operation: Callable[..., Tensor], cuts: Sequence[int], state: State, slot: int = 1) -> Tensor:
     """The inputs in chunks of these lengths, as one sequence."""
     outputs, position, num_logged = [], 0, 0
     for count in cuts:

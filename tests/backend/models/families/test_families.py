@@ -98,7 +98,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
         "rope_thetas": {rope.theta for rope in config.ropes},
-        "windows": tuple("linear" if spec in config.deltas else spec.window for spec in mixers),
+        "windows": tuple("linear" if spec in config.states else spec.window for spec in mixers),
         "experts": config.experts and (config.experts.num_experts, config.experts.experts_per_token),
         "expert_size": config.experts and config.experts.intermediate_size,
     }

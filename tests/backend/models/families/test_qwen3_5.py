@@ -26,11 +26,11 @@ def test_which_layers_attend(tmp_path: Path) -> None:
 
 def test_shapes(tmp_path: Path) -> None:
     config = read(tmp_path, NAME, linear_num_key_heads=2, linear_num_value_heads=6)
-    attention, (delta, *_) = config.attention, config.deltas
+    attention, (delta, *_) = config.attention, config.states
     assert attention.has_gate and attention.qk_norm == "head" and attention.head_dim == 256
     assert attention.rope is not None and attention.rope.rotated == 0.25
     assert (delta.num_key_heads, delta.num_value_heads, delta.conv_tokens) == (2, 6, 4)
-    assert delta.num_channels == 10 * 128 and len(config.deltas) == 3 and config.scalars.norm_offset == 1
+    assert delta.num_channels == 10 * 128 and len(config.states) == 3 and config.scalars.norm_offset == 1
 
 
 def test_rotation_as_transformers_saves_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_experts(tmp_path: Path) -> None:
     moe = config.experts
     assert moe is not None and (moe.num_experts, moe.experts_per_token, moe.shared_size) == (20, 10, 512)
     assert moe.has_shared_gate and not moe.normalise_top_k
-    assert len(config.deltas) == 3 and len(FAMILIES[NAME].names.delta.inputs) == 1
+    assert len(config.states) == 3 and len(FAMILIES[NAME].names.delta.inputs) == 1
 
 
 def test_more_experts_chosen_than_there_are(tmp_path: Path) -> None:
