@@ -175,6 +175,16 @@ class SequenceStatus(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
+class StateCheckpoint:
+    """A kept copy of a recurrent state, see kv/checkpoints.py."""
+
+    digest: bytes  # of the prefix that it is the state behind
+    position: int  # tokens of that prefix
+    slot: int  # -1 once the slot holds another
+    is_kept: bool  # False: the next one of the sequence that wrote it takes its place
+
+
+@dataclass(slots=True, eq=False)
 class Sequence:
     """The state of one request in the engine. Owned by the scheduler; compared by identity.
 
@@ -189,6 +199,7 @@ class Sequence:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0  # prefix hit at first admission
     pages: list[int] = field(default_factory=list)
+    checkpoint: StateCheckpoint | None = None  # the newest of its recurrent state; None: at its beginning
     row: int = -1  # in the state table while it runs
     adapter_slot: int = -1  # device slot of its adapter while it runs; -1: none
     seed: int = 0  # the request's, or picked by the engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,8 +20,11 @@ logger = logging.getLogger(__name__)
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
 _CUDA_SHARE = 0.85
-_STATES_SHARE = 0.5
-"""The most of the KV memory that recurrent states take."""
+_STATES_SHARE, _CHECKPOINTS_SHARE = 0.5, 0.25
+"""The most of the KV memory that recurrent states of running requests take, and kept copies of them."""
+
+_CHECKPOINTS_PER_ROW = 8
+"""More checkpoints than that for each running request are of little use."""
 
 
 def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
@@ -33,9 +37,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
     num_pages = num_pages_for(config, model, drafter_page_bytes)
     wanted = context_tokens(model.config, config.max_model_tokens)
     states = model.kv_layout.states
-    max_running = config.max_running if states is None else num_states_for(config, states)
-    if states is not None:
-        _tell_limits(config, states, max_running)
+    slots = None if states is None else state_slots(config, states)
+    if states is not None and slots is not None:
+        _tell_limits(config, states, slots)
     return RunnerFacts(
         vocab_size=model.config.vocab_size,
         num_pages=num_pages,
@@ -43,9 +47,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
         eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
         revision=model.revision,
         kv_dtype=str(model.kv_layout.dtype).removeprefix("torch."),
-        max_running=max_running,
-        max_draft_tokens=None if states is None else MAX_LOGGED - 1,
-        has_states=states is not None,
+        max_running=config.max_running if slots is None else slots.num_running,
+        max_draft_tokens=None if slots is None else MAX_LOGGED - 1,
+        num_checkpoints=None if slots is None else slots.num_checkpoints,
     )
 
 
@@ -63,7 +67,7 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
         if budget is None:
             budget = _default_bytes(model.device)
         if states is not None:
-            budget -= num_states_for(config, states) * states.slot_bytes
+            budget -= sum(state_slots(config, states)) * states.slot_bytes
         if config.kv_cache_bytes is None:
             budget = min(budget, _max_useful_pages(config, model) * page_bytes)
         num_pages, source = (
@@ -75,27 +79,41 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
     return num_pages
 
 
-def _tell_limits(config: EngineConfig, states: StateLayout, max_running: int) -> None:
-    if max_running < config.max_running:
-        logger.warning(
-            "max_running is %s, not %s: half of the KV memory holds no more recurrent states of %.1f MiB; "
-            "raise kv_cache_bytes of model %r",
-            *(max_running, config.max_running, states.slot_bytes / 2**20, config.model),
-        )
-    if config.prefix_cache:
-        logger.warning("model %r has recurrent states: prompts' cached prefixes are not used", config.model)
+class StateSlots(NamedTuple):
+    """Slots of recurrent states, by use."""
+
+    num_running: int
+    num_checkpoints: int
 
 
-def num_states_for(config: EngineConfig, states: StateLayout) -> int:
-    """One for each of `max_running`, or fewer where memory is short. Raises CheckpointError."""
+def state_slots(config: EngineConfig, states: StateLayout) -> StateSlots:
+    """One for each of `max_running`, and some checkpoints; fewer where memory is short.
+
+    Raises CheckpointError if no request could run.
+    """
     memory = config.kv_cache_bytes or _default_bytes(states.device)
-    num_states = min(config.max_running, int(memory * _STATES_SHARE) // states.slot_bytes)
-    if num_states < 1:
+    num_running = min(config.max_running, int(memory * _STATES_SHARE) // states.slot_bytes)
+    if num_running < 1:
         raise CheckpointError(
             f"a recurrent state takes {states.slot_bytes} bytes, half of the KV memory is less; "
             f"raise kv_cache_bytes of model {config.model!r}"
         )
-    return num_states
+    room = int(memory * _CHECKPOINTS_SHARE) // states.slot_bytes if config.prefix_cache else 0
+    return StateSlots(num_running, min(room, _CHECKPOINTS_PER_ROW * num_running))
+
+
+def _tell_limits(config: EngineConfig, states: StateLayout, slots: StateSlots) -> None:
+    size_mib, remedy = states.slot_bytes / 2**20, f"raise kv_cache_bytes of model {config.model!r}"
+    if slots.num_running < config.max_running:
+        logger.warning(
+            "max_running is %s, not %s: half of the KV memory holds no more recurrent states of %.1f MiB; %s",
+            *(slots.num_running, config.max_running, size_mib, remedy),
+        )
+    if config.prefix_cache and not slots.num_checkpoints:
+        logger.warning(
+            "prefixes are not cached: a quarter of the KV memory holds no recurrent state of %.1f MiB; %s",
+            *(size_mib, remedy),
+        )
 
 
 def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:

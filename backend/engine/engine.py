@@ -20,6 +20,7 @@ from backend.engine.step_accountant import StepAccountant
 from backend.engine.step_recovery import StepRecovery
 from backend.engine.step_report import RequestTrace, StepReport
 from backend.errors import AdapterGone, TryAgain
+from backend.kv.checkpoints import CheckpointPool
 from backend.kv.manager import KVManager
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
@@ -63,7 +64,10 @@ class Engine:
             facts.num_pages,
             revision=facts.revision,
             kv_dtype=facts.kv_dtype,
-            prefix_cache=config.prefix_cache and not facts.has_states,
+            prefix_cache=config.prefix_cache and facts.num_checkpoints != 0,
+            checkpoints=CheckpointPool(facts.num_checkpoints, facts.max_running)
+            if facts.num_checkpoints
+            else None,
         )
         max_running = min(config.max_running, facts.max_running)
         limits = SchedulerConfig(
@@ -183,7 +187,12 @@ class Engine:
         for sequence in plan.preempted:
             self._runner.forget(sequence)
             self.speculator.forget(sequence)
+        self._copy_states()
         return plan
+
+    def _copy_states(self) -> None:
+        if copies := self.kv.take_state_copies():
+            self._runner.copy_states(copies)
 
     def _propose(self) -> dict[Sequence, Draft]:
         scheduler = self.scheduler
@@ -219,6 +228,7 @@ class Engine:
         accountant.end_compute(plan)
         accepted = self._append_accepted(sampled, result) if plan.num_drafts else None
         self.scheduler.commit(plan, accountant.duration_s, accepted)
+        self._copy_states()
         if speculator.has_work:
             speculator.measure(
                 len(plan.chunks),

@@ -19,6 +19,7 @@ from backend.engine.state import StateTable
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kernels.upload import upload
+from backend.kv.checkpoints import StateCopy
 from backend.kv.states import StateStorage
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
@@ -91,18 +92,29 @@ class ModelRunner:
                 self._zero(chunk.sequence, chunk.start, chunk.end)
         return result
 
+    @torch.inference_mode()
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Give sequences kept states, or keep states of theirs."""
+        assert self._storage.states is not None
+        for copy in copies:
+            self._storage.states.copy(*copy)
+
     def forget(self, sequence: Sequence) -> None:
         """Free the sequence's row."""
         self._table.forget(sequence)
         self._prompt_scores.pop(sequence, None)
 
     def _restore_states(self, plan: Plan, states: StateStorage) -> None:
-        """Compute those again that a failed step has changed."""
+        """Compute those again that a failed step has changed, from the newest checkpoints on."""
         for chunk in plan.chunks:
             sequence = chunk.sequence
             if states.is_ready(sequence.row, chunk.start):
                 continue
-            for start in range(0, chunk.start, _RESTORED_TOKENS):
+            begin, checkpoint = 0, sequence.checkpoint
+            if checkpoint is not None and checkpoint.slot >= 0:
+                begin = checkpoint.position
+                states.copy(checkpoint.slot, sequence.row, begin)
+            for start in range(begin, chunk.start, _RESTORED_TOKENS):
                 part = ScheduledChunk(sequence, start, min(_RESTORED_TOKENS, chunk.start - start))
                 step = prepare(Plan([part]), self._table, self._model.device).step_input
                 self._model.forward(step.token_ids, self._model.open(step, self._storage))

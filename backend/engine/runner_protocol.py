@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backend.kv.checkpoints import StateCopy
 from backend.types import Plan, Sequence, TokenLogprobs
 
 
@@ -20,7 +21,12 @@ class RunnerFacts:
     kv_dtype: str
     max_running: int = 1 << 30  # sequences that recurrent states are there for
     max_draft_tokens: int | None = None  # verified per step and sequence; None: any number, also trees
-    has_states: bool = False  # recurrent ones, without which cached pages are of no use
+    num_checkpoints: int | None = None  # kept copies of recurrent states; None: the model has no states
+
+    @property
+    def num_states(self) -> int:
+        """Slots of recurrent states: of running sequences by row, then of checkpoints."""
+        return self.max_running + (self.num_checkpoints or 0)
 
 
 @dataclass(slots=True)
@@ -46,6 +52,10 @@ class Runner(Protocol):
 
     def run(self, plan: Plan) -> StepResult:
         """Compute a plan's chunks. On an error, only the KV memory of those chunks may have changed."""
+        ...
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Copy recurrent states from slot to slot, one after the other."""
         ...
 
     def forget(self, sequence: Sequence) -> None:

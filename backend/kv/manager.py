@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from backend.kv.checkpoints import CHECKPOINT_TOKENS, CheckpointPool, StateCopy, is_stop, next_stop
 from backend.kv.pages import PagePool
 from backend.kv.prefix_tree import Node, PrefixTree, page_digest, root_digest
-from backend.types import PAGE_TOKENS, Sequence
+from backend.types import PAGE_TOKENS, Sequence, StateCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class PrefixMatch:
     nodes: list[Node]  # from the first page on
     num_evictable: int  # how many of them are evictable now, and no longer so once attached
     next_digest: bytes | None  # of the first full page that missed; None: no page missed
+    checkpoint: StateCheckpoint | None = None  # of the recurrent state behind the nodes
+    num_paged_tokens: int = (
+        0  # with recurrent states: tokens whose pages are known, whether a state is or not
+    )
 
     @property
     def num_tokens(self) -> int:
@@ -35,6 +40,7 @@ class _Chain:
     deepest: Node | None = None  # last published page: the sequence's own or an equal one of another
     num_published: int = 0  # pages up to and including `deepest`
     is_open: bool = True  # False: this sequence publishes no further pages
+    branch: int = 0  # where it leaves the pages of others, and writes a checkpoint for those that follow
 
 
 def pages_for(num_tokens: int) -> int:
@@ -45,15 +51,25 @@ def pages_for(num_tokens: int) -> int:
 class KVManager:
     """Allocates pages to sequences. `revision` and `kv_dtype` are part of every page's digest.
 
+    With `checkpoints` the model has recurrent states: a prefix hit ends where a state is known.
     Counters for metrics: free_pages, cached_pages, prefix_hit_tokens_total.
     """
 
-    def __init__(self, num_pages: int, *, revision: str, kv_dtype: str, prefix_cache: bool = True) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        *,
+        revision: str,
+        kv_dtype: str,
+        prefix_cache: bool = True,
+        checkpoints: CheckpointPool | None = None,
+    ) -> None:
         self.num_pages = num_pages
         self.prefix_hit_tokens_total = 0
         self._revision = revision
         self._kv_dtype = kv_dtype
         self._prefix_cache = prefix_cache
+        self._checkpoints = checkpoints
         self._pool = PagePool(num_pages)
         self._tree = PrefixTree(num_pages)
         self._chains: dict[Sequence, _Chain] = {}
@@ -84,6 +100,10 @@ class KVManager:
         """
         if not self._may_hit(sequence):
             return PrefixMatch([], 0, None)
+        match = self._match_pages(sequence)
+        return match if self._checkpoints is None else _cut(match, self._checkpoints)
+
+    def _match_pages(self, sequence: Sequence) -> PrefixMatch:
         chain = self._chain(sequence)
         nodes: list[Node] = []
         num_evictable = 0
@@ -104,7 +124,11 @@ class KVManager:
                 self._tree.pin(node)
             sequence.pages.append(node.page)
         sequence.num_computed_tokens = match.num_tokens
+        sequence.checkpoint = match.checkpoint
+        if self._checkpoints is not None and match.checkpoint is not None:
+            self._checkpoints.restore(match.checkpoint, sequence.row)
         chain = self._chain(sequence)
+        chain.branch = match.num_paged_tokens // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
         # A sequence that skips prefix hits does not publish either: that would pin equal pages beside its
         # own.
         chain.is_open = self._may_hit(sequence)
@@ -133,6 +157,19 @@ class KVManager:
         sequence.num_computed_tokens = after
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
             self._publish(sequence)
+            if self._checkpoints is not None and after // CHECKPOINT_TOKENS > before // CHECKPOINT_TOKENS:
+                self._write_checkpoint(sequence, self._checkpoints)
+
+    def chunk_end(self, sequence: Sequence) -> int:
+        """Where the next chunk of a running sequence ends at the latest: a checkpoint is written there."""
+        end, chain = len(sequence.tokens), self._chain(sequence)
+        if self._checkpoints is None or not chain.is_open:
+            return end
+        return next_stop(sequence.num_computed_tokens, end, chain.branch)
+
+    def take_state_copies(self) -> list[StateCopy]:
+        """Copies of recurrent states to make now: call after each plan and each commit."""
+        return [] if self._checkpoints is None else self._checkpoints.take_copies()
 
     def trim(self, sequence: Sequence) -> None:
         """Free the pages after the computed tokens: they held rejected draft tokens."""
@@ -161,6 +198,7 @@ class KVManager:
             else:
                 self._tree.unpin(node)
         sequence.pages.clear()
+        sequence.checkpoint = None
         sequence.num_computed_tokens = 0
         self._chains.pop(sequence, None)
 
@@ -168,6 +206,8 @@ class KVManager:
         """Raise AssertionError on a leaked or miscounted page, given all sequences that may hold pages."""
         self._pool.check_invariants()
         self._tree.check_invariants()
+        if self._checkpoints is not None:
+            self._checkpoints.check_invariants()
         users = [0] * self.num_pages
         for sequence in sequences:
             assert len(sequence.pages) * PAGE_TOKENS >= sequence.num_computed_tokens
@@ -206,6 +246,21 @@ class KVManager:
             digests.append(page_digest(digests[-1], sequence.tokens[start : start + PAGE_TOKENS]))
         return digests[index + 1]
 
+    def _write_checkpoint(self, sequence: Sequence, checkpoints: CheckpointPool) -> None:
+        """Keep the state at the last multiple of CHECKPOINT_TOKENS, which the chunk ended at or logged."""
+        chain = self._chain(sequence)
+        position = sequence.num_computed_tokens // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
+        num_pages = position // PAGE_TOKENS
+        if chain.num_published < num_pages or not is_stop(position, len(sequence.tokens), chain.branch):
+            return
+        sequence.checkpoint = checkpoints.write(
+            chain.digests[num_pages],
+            position,
+            sequence.row,
+            sequence.checkpoint,
+            is_kept=position <= sequence.num_prompt_tokens,
+        )
+
     def _publish(self, sequence: Sequence) -> None:
         chain = self._chain(sequence)
         if not (self._prefix_cache and chain.is_open):
@@ -221,3 +276,14 @@ class KVManager:
                 node = self._tree.insert(chain.deepest, digest, sequence.pages[index])
             chain.deepest = node
             chain.num_published = index + 1
+
+
+def _cut(match: PrefixMatch, checkpoints: CheckpointPool) -> PrefixMatch:
+    """The hit up to the last page behind which a recurrent state is known."""
+    for count in range(len(match.nodes), 0, -1):
+        checkpoint = checkpoints.find(match.nodes[count - 1].digest)
+        if checkpoint is not None:
+            nodes = match.nodes[:count]
+            num_evictable = sum(node.pins == 0 for node in nodes)
+            return PrefixMatch(nodes, num_evictable, match.next_digest, checkpoint, match.num_tokens)
+    return PrefixMatch([], 0, match.next_digest, None, match.num_tokens)

@@ -3,7 +3,8 @@
 A slot is the state after some position of its sequence, and a log: the inputs of the tokens after it. A
 chunk that fits into the log only writes there, and what of it counts is replayed when the next one begins: so
 drafts may be rejected, and a step may be run again. A longer chunk changes the state; where its step must be
-run again, `is_ready` says no, and the sequence is to be computed from its beginning.
+run again, `is_ready` says no, and the sequence is to be computed from a checkpoint, a copied slot, or its
+beginning.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ class StateStorage:
         self._positions[own] = _UNKNOWN
         return np.stack((own, replayed, counts.cumsum() - counts, counts, is_new, starts), axis=1)
 
-    def copy(self, source: int, target: int) -> None:
-        """Give the slot `target` what `source` holds."""
+    def copy(self, source: int, target: int, position: int) -> None:
+        """Give the slot `target` what `source` holds, to go on from this position there."""
+        assert self.is_ready(source, position), f"slot {source} holds no state at {position}"
         for layer in self.layers:
             for tensor in layer:
                 tensor[target] = tensor[source]

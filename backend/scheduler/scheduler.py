@@ -437,8 +437,8 @@ class Scheduler:
 
     def _start(self, sequence: Sequence, match: PrefixMatch) -> None:
         self._queue.depart(sequence, self._clock())
-        self._kv.attach(sequence, match)
         sequence.row = self._free_rows.pop()
+        self._kv.attach(sequence, match)
         sequence.status = SequenceStatus.RUNNING
         if self._adapters is not None and sequence.request.adapter:
             self._adapters.take(sequence)
@@ -468,6 +468,7 @@ class Scheduler:
         """
         least = min(self._config.min_chunk_tokens, tokens)
         order = self._prefill_order(prefills)
+        lefts = [self._kv.chunk_end(sequence) - sequence.num_computed_tokens for sequence in order]
         prompts_of = Counter(sequence.request.tenant_salt for sequence in order)
         share_of = {
             tenant: max(least, tokens // (len(prompts_of) * min(_NUM_PREFILL_SHARES, num_prompts)))
@@ -477,9 +478,9 @@ class Scheduler:
         for limits in (share_of, dict.fromkeys(share_of, tokens)):
             for index, sequence in enumerate(order):
                 limit = limits[sequence.request.tenant_salt]
-                wanted = min(sequence.num_uncomputed_tokens, grants[index] + tokens, limit)
-                if wanted < min(least, sequence.num_uncomputed_tokens):
-                    continue  # smaller than a chunk may be, and not the end of the prompt
+                wanted = min(lefts[index], grants[index] + tokens, limit)
+                if wanted < min(least, lefts[index]):
+                    continue  # smaller than a chunk may be, and not the last before a checkpoint or the end
                 room = self._kv.grow(sequence, sequence.num_computed_tokens + wanted)
                 granted = room - sequence.num_computed_tokens
                 tokens -= granted - grants[index]

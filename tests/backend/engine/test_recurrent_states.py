@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.errors import CheckpointError
+from backend.kv.checkpoints import CHECKPOINT_TOKENS, INTERVAL_TOKENS
 from backend.kv.states import MAX_LOGGED
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.draft_model import load_draft_model
 from backend.types import DraftOptions, DraftTree, Plan, Request, SamplingParams, Sequence
-from tests.backend.engine.driving import run, texts
+from tests.backend.engine.driving import texts
 from tests.backend.lora.making import Recipe, write_adapter
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
@@ -61,7 +62,7 @@ class Subject:
         values = {"max_running": 4, "max_batch_tokens": 512, "num_pages": 256} | changes
         config = msgspec.structs.replace(self.config, **values)
         facts = runner_facts(config, self.model)
-        storage = self.model.new_kv_storage(facts.num_pages, facts.max_running)
+        storage = self.model.new_kv_storage(facts.num_pages, facts.num_states)
         runner = NotingRunner(self.model, storage, facts, facts.max_running, adapters)
         return Engine(config, runner, adapters=adapters), runner
 
@@ -72,7 +73,10 @@ class Subject:
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder: Path = tmp_path_factory.mktemp("hybrid")
-    reference = write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3.5"), folder)
+    variant = next(v for v in VARIANTS if v.name == "qwen3.5")
+    reference = write_checkpoint(
+        replace(variant, changes=variant.changes | {"max_position_embeddings": 4096}), folder
+    )
     config = EngineConfig(model="t", checkpoint=str(folder), device="cpu", dtype="float32")
     rng = random.Random(5)
     shared = [rng.randrange(199) for _ in range(100)]
@@ -195,11 +199,21 @@ def test_an_adapter_of_the_delta_nets_changes_the_answer(subject: Subject, tmp_p
     assert subject.alone[0] not in answers and len(set(map(tuple, answers))) == len(answers)
 
 
-def test_no_prefix_is_found(subject: Subject) -> None:
-    engine, _ = subject.engine()
-    run(engine, subject.requests())
-    found = run(engine, subject.requests())
-    assert {output.num_cached_tokens for outputs in found.values() for output in outputs} == {0}
+def test_a_second_request_computes_what_its_checkpoint_lacks(subject: Subject) -> None:
+    """The bar: 2,000 shared tokens of a prompt cost the second request at most an interval and a block."""
+    rng = random.Random(11)
+    shared = [rng.randrange(199) for _ in range(2000)]
+    prompts = [shared + [rng.randrange(199) for _ in range(n)] for n in (90, 70, 50)]
+    alone = [texts(subject.engine()[0], [ask("a", prompt)]) for prompt in prompts]
+    engine, runner = subject.engine(num_pages=512)
+    computed = []
+    for prompt, want in zip(prompts, alone, strict=True):
+        runner.plans.clear()
+        assert texts(engine, [ask("a", prompt)]) == want
+        ends = [chunk.num_tokens for plan in runner.plans for chunk in plan.chunks]
+        computed.append(sum(ends) - (NEW_TOKENS - 1) - len(prompt) + 2000)
+    assert computed == [2000, 2000 - 1536, 2000 - 1984]
+    assert computed[1] <= CHECKPOINT_TOKENS + INTERVAL_TOKENS
 
 
 def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
@@ -209,7 +223,8 @@ def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptur
     config = msgspec.structs.replace(subject.config, kv_cache_bytes=20 * slot, max_running=128)
     with caplog.at_level(logging.WARNING):
         facts = runner_facts(config, subject.model)
-    assert facts.max_running == 10 and facts.num_pages == 10 * slot // layout.page_bytes
+    assert facts.max_running == 10 and facts.num_checkpoints == 5
+    assert facts.num_pages == 5 * slot // layout.page_bytes
     assert "max_running is 10, not 128" in caplog.text
     with pytest.raises(CheckpointError, match="kv_cache_bytes"):
         runner_facts(msgspec.structs.replace(config, kv_cache_bytes=slot), subject.model)

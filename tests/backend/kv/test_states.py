@@ -56,7 +56,9 @@ def test_a_copy_goes_on_by_itself() -> None:
     states = StateStorage(LAYOUT, 3)
     states.end(states.begin([0], [20], [20]))
     states.layers[2].recurrent[0] = 5
-    states.copy(0, 2)
+    states.copy(0, 2, 20)
+    with pytest.raises(AssertionError, match="no state at 21"):
+        states.copy(0, 2, 21)
     states.end(states.begin([0], [20], [40]))
     assert states.is_ready(2, 20) and not states.is_ready(0, 20) and not states.is_ready(1, 20)
     assert (states.layers[2].recurrent[2] == 5).all() and not states.layers[2].recurrent[1].any()
