@@ -265,7 +265,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ToolParser,
         Meta(
             description="Syntax of the model's tool calls; `auto`: the one its chat template renders. "
-            "There is no grammar for `pythonic`, `lfm2`, `olmo3`, `gemma4` and `harmony`: required calls "
+            "There is no grammar for `gemma4`: required calls "
             "and `strict` are refused. A call in reasoning that the answer never closes counts as one."
         ),
     ] = "auto"

@@ -19,6 +19,7 @@ class Tags:
     opening: str
     closing: str
     tokens: tuple[str, ...] = ()  # further special tokens that tell reasoning from the answer
+    answer: str = ""  # between the closing tag and the answer
 
     def shows(self, token: str) -> bool:
         """True for the text of a special token that is a tag, or a part of one."""
@@ -35,7 +36,12 @@ HARMONY_TOKENS = (
     "<|call|>",
     "<|return|>",
 )
-HARMONY = Tags("<|channel|>analysis<|message|>", "<|end|>", HARMONY_TOKENS)
+HARMONY = Tags(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    HARMONY_TOKENS,
+    answer="<|start|>assistant<|channel|>final<|message|>",
+)
 """Messages in channels, one of them for reasoning; not a pair of tags."""
 KNOWN_TAGS = (
     HARMONY,

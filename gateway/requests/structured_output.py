@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from backend.tokenizer.thinking import HARMONY, THINK, Tags
+from backend.tokenizer.thinking import THINK, Tags
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.requests import refusals
@@ -21,8 +21,6 @@ MAX_CHARS = 256 * 1024
 _TYPES = ("text", "json_object", "json_schema")
 _EXTENSIONS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 FREE_TEXT = GrammarSpec(kind="lark", text="start: /(?s:.*)/", param="thinking_token_budget")
-FINAL_HEADER = "<|start|>assistant<|channel|>final<|message|>"
-"""Precedes an answer in channels."""
 _ANY_OBJECT = '{"type":"object"}'
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
@@ -117,12 +115,11 @@ def with_reasoning(
     if begins_inside is None or (spec is None and not max_tokens):
         return spec
     thought = "inside" if begins_inside else "whole"
-    closing = tags.closing + (FINAL_HEADER if tags is HARMONY else "")
     return msgspec.structs.replace(
         spec or FREE_TEXT,
         thought=thought,
         max_thought_tokens=max_tokens,
-        thought_tags=(tags.opening, closing),
+        thought_tags=(tags.opening, tags.closing + tags.answer),
     )
 
 

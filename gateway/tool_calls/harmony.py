@@ -9,7 +9,7 @@ import re
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, container, next_tag, nonspace, text_before
 from gateway.tool_calls.json_scanner import NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 
 MESSAGE, END = "<|message|>", "<|call|>"
 _RECIPIENT = re.compile(r"(?:functions\.)?([\w.-]+)\s*(?:<\|constrain\|>)?\s*[\w.+/-]*\s*")
@@ -28,11 +28,20 @@ def _match(sink: CallSink) -> Matcher[None]:
         raise NotACall
 
 
+_ROLE = "<|start|>assistant<|channel|>"
+_FORM = CallForm(
+    "",
+    _ROLE + "commentary to=functions.{name} <|constrain|>json<|message|>",
+    "",
+    END,
+    text=_ROLE + "final<|message|>",
+)
 HARMONY = Syntax(
     "harmony",
     _match,
     marks=("<|channel|>commentary to=", "<|channel|>analysis to="),
-    tokens=("<|channel|>", "<|constrain|>", MESSAGE, END),
+    tokens=("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, END),
     endings=(END,),
+    form=_FORM,
     merges_text=True,
 )

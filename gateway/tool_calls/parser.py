@@ -35,6 +35,8 @@ class CallForm:
     between: str
     closing: str = ""
     parameter: tuple[str, str] = ("", "")  # around each value, where arguments are elements: no JSON object
+    separator: str = ""  # between parameters; "": values are plain text, else JSON
+    text: str = ""  # before an answer without calls
 
 
 @dataclass(frozen=True, slots=True)

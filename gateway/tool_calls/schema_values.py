@@ -42,9 +42,9 @@ def parameter_types(function: Schema, name: str) -> frozenset[str]:
 def typed(text: str, types: Collection[str]) -> str:
     """`text` as JSON of one of these types; a string where it is none of them."""
     if types != STRING:
-        kind, found = _read(text.strip())
+        kind, found = read_json(text.strip())
         if not kind and types:
-            kind, found = _read(_PYTHONS.get(text.strip().lower()) or _python_literal(text.strip()))
+            kind, found = read_json(_PYTHONS.get(text.strip().lower()) or _python_literal(text.strip()))
         if kind and (not types or kind in types or (kind == "integer" and "number" in types)):
             return found
     return f'"{escaped(text)}"'
@@ -70,7 +70,7 @@ def _types(schema: object, root: Schema, seen: set[str]) -> Iterator[str]:
         yield from [kind] if isinstance(kind, str) else kind
         return
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    yield from (_read(json.dumps(value))[0] for value in values)
+    yield from (read_json(json.dumps(value))[0] for value in values)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         seen.add(reference)  # for all branches: what one has found need not be found again
@@ -87,7 +87,7 @@ def _resolved(reference: str, root: Schema) -> object:
     return found
 
 
-def _read(text: str) -> tuple[str, str]:
+def read_json(text: str) -> tuple[str, str]:
     """The type of a JSON text, and the text with control characters in its strings escaped; or twice ""."""
     try:
         found = _checked(text)

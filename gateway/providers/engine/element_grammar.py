@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.grammar_words import Words, json_rule, pattern
+from gateway.tool_calls.parser import CallForm
 from gateway.tool_calls.schema_values import STRING, parameter_types
 
 TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
@@ -24,15 +25,16 @@ class Function:
     is_strict: bool
 
 
-def element_rules(rule: str, function: Function, around: tuple[str, str], words: Words) -> list[str]:
+def element_rules(rule: str, function: Function, form: CallForm, words: Words) -> list[str]:
     """`rule` and those that it needs: each parameter in the schema's order. Raises InvalidRequest."""
     properties = function.schema.get("properties") or {}
     required = set(function.schema.get("required") or ())
-    names = [f"{rule}_p{i}" + ("" if key in required else "?") for i, key in enumerate(properties)]
-    lines = [f"{rule}: {' '.join(names) or json.dumps('')}"]
+    names = [f"{rule}_p{i}" for i in range(len(properties))]
+    lines = in_order(rule, names, [key in required for key in properties], form.separator)
+    around = form.parameter
     for i, key in enumerate(properties):
         types = parameter_types(function.schema, key)
-        is_text = not types or "string" in types
+        is_text = not form.separator and (not types or "string" in types)
         before = around[0].replace("{key}", key).replace("{string}", json.dumps(is_text))
         lines.append(f"{rule}_p{i}: {words.terms(before)} {rule}_v{i}")
         found = properties[key] if isinstance(properties[key], dict) else {}
@@ -47,6 +49,21 @@ def element_rules(rule: str, function: Function, around: tuple[str, str], words:
         else:
             _check_text(function, key, found, types)
             lines += _text_rules(f"{rule}_v{i}", around[1], words)
+    return lines
+
+
+def in_order(rule: str, names: Sequence[str], required: Sequence[bool], separator: str) -> list[str]:
+    """`rule`: these rules in their order, the optional ones or not, with `separator` between them."""
+    if not separator:
+        found = [name + ("" if needed else "?") for name, needed in zip(names, required, strict=True)]
+        return [f"{rule}: {' '.join(found) or json.dumps('')}"]
+    after = [f" {rule}_t{i}" for i in range(1, len(names))] + [""]
+    first = list(required).index(True) + 1 if any(required) else len(names)
+    starts = [name + rest for name, rest in zip(names[:first], after, strict=False)]
+    lines = [f"{rule}: {' | '.join(starts + ([] if any(required) else [json.dumps('')]))}"]
+    for name, needed, itself, rest in zip(names[1:], required[1:], after[:-1], after[1:], strict=True):
+        item = f"{json.dumps(separator)} {name}"
+        lines.append(f"{itself.strip()}: {item if needed else f'({item})?'}{rest}")
     return lines
 
 

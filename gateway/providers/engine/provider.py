@@ -95,8 +95,14 @@ class EngineProvider:
         if reasoning.ignores_effort:
             ignored.append("reasoning_effort")
         tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax, grammar)
+        budget = request.thinking_token_budget or 0
+        tags = tokenizer.thinking.tags
         if tools is not None:
-            grammar = tools.grammar(grammar, tokenizer.special_id)
+            grammar = tools.grammar(
+                grammar, tokenizer.special_id, follows_budget=reasoning.is_on and budget > 0
+            )
+            if grammar is not None and tools.syntax.form is not None and tools.syntax.form.text:
+                tags = replace(tags, answer="")  # the grammar has it
         if service.unknown_fields == "ignore":
             with collecting() as unknown:
                 prompt = await self._encode_chat(request, reasoning, tools)
@@ -123,8 +129,7 @@ class EngineProvider:
             for index in range(request.num_choices)
         ]
         await self._add_drafts(request, jobs)
-        budget = request.thinking_token_budget or 0
-        _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tokenizer.thinking.tags))
+        _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tags))
         return Generation(self.model, tokenizer, jobs).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,

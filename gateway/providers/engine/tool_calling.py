@@ -37,6 +37,7 @@ class Tools:
 
     choice: ToolChoice
     syntax: Syntax
+    has_grammar: bool = True
 
     @property
     def definitions(self) -> Sequence[Mapping[str, Any]]:
@@ -55,13 +56,17 @@ class Tools:
             schemas=choice.parameters,
         )
 
-    def grammar(self, content: GrammarSpec | None, token_id: TokenId) -> GrammarSpec | None:
+    def grammar(
+        self, content: GrammarSpec | None, token_id: TokenId, *, follows_budget: bool = False
+    ) -> GrammarSpec | None:
         """The grammar of the whole answer; `content` is that of its text. Raises InvalidRequest.
 
-        None: the answer is free.
+        `follows_budget`: reasoning before it has a limit, which needs a grammar of what comes next. None: the
+        answer is free.
         """
         choice = self.choice
-        if content is None and not (choice.is_required or choice.strict or choice.grammars):
+        is_limited = choice.is_required or choice.strict or choice.grammars or follows_budget
+        if not self.has_grammar or (content is None and not is_limited):
             return None
         if content is not None and content.kind != "json_schema":
             raise InvalidRequest(
@@ -141,7 +146,9 @@ def decide_tools(
     if choice.strict or content is not None:
         param = "tools" if content is None else content.param
         raise _cannot(param, f"there is no grammar for its call syntax ({syntax.name}). Leave it out.")
-    return Tools(replace(choice, grammars={}), syntax)  # descriptions tell what custom tools take
+    return Tools(
+        replace(choice, grammars={}), syntax, has_grammar=False
+    )  # descriptions tell what custom tools take
 
 
 def check_offerable(use: ToolUse) -> None:

@@ -55,9 +55,14 @@ def call_grammar(
         start = ["start: calls"]
     elif content is not None:
         schema = msgspec.json.decode(content.text, type=dict[str, Any])
-        start = ["start: calls | content", f"content: {json_rule(schema, is_exact=content.is_exact)}"]
+        start = [
+            f"start: calls | {words.terms(form.text)} content",
+            f"content: {json_rule(schema, is_exact=content.is_exact)}",
+        ]
+    elif form.text:
+        start = [f"start: calls | {words.terms(form.text)} TEXT?", "TEXT: /(?s:.+)/"]
     else:
-        start = _free(mark, token_id)
+        start = _free(mark, syntax.leading_chars, token_id)
     return "\n".join([*start, *lines])
 
 
@@ -76,10 +81,10 @@ def input_opening(rule: str) -> str:
     return f"{rule}_input: %lark {{"
 
 
-def _free(mark: str, token_id: TokenId) -> list[str]:
+def _free(mark: str, leading_chars: str, token_id: TokenId) -> list[str]:
     """Start rules for free text, with or without calls."""
     if not mark:
-        return ["start: TEXT? | calls", r"TEXT: /\s*[^\s{](?s:.*)/"]
+        return ["start: TEXT? | calls", rf"TEXT: /\s*[^\s{re.escape(leading_chars)}](?s:.*)/"]
     if token_id(mark) is not None:  # a special token: cannot be part of text
         return ["start: TEXT? calls?", "TEXT: /(?s:.+)/"]
     return ["start: TEXT? | head rest", "TEXT: /(?s:.+)/", f"head[lazy]: /(?s:.*){pattern(mark)}/"]
@@ -98,7 +103,7 @@ def _functions(syntax: Syntax, form: CallForm, choice: ToolChoice, words: Words)
             function = Function(
                 name, schema, choice.places.get(name, "tools"), is_strict=name in choice.strict
             )
-            lines += element_rules(rule, function, form.parameter, words)
+            lines += element_rules(rule, function, form, words)
         elif name in choice.grammars:
             lines.append(
                 f"{rule}: {json.dumps(json.dumps({INPUT: ''})[:-2])} {rule}_input {json.dumps(CLOSING)}"

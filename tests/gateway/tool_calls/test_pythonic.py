@@ -40,7 +40,7 @@ def test_literals_become_json() -> None:
     "text",
     [
         "[add(1)]", "[add(a=b)]", "[add(a=open('x'))]", "[add(**{'a': 1})]", "[add(a=1, a=2)]",
-        "[add(a=1e999)]",
+        "[add(a=+1e999)]", "[add(a=)]", "[add(=1)]", "[add(a b)]", "[add(1a=1)]", "[add(a==1)]",
         "[add(a={1, 2})]", "[add(a=b'x')]", "[add(a=1]", "[add(a=" + "[" * 100 + "]" * 100 + ")]",
         "[1, 2]", "[]",
         "[other(a=1)]", "[add", "[" + "a" * 300, "See [add(a=1)]", "[add(a=" + "9" * 5000 + ")]",
@@ -48,6 +48,37 @@ def test_literals_become_json() -> None:
 )  # fmt: skip
 def test_anything_but_a_call_is_text(text: str) -> None:
     assert parse(PYTHONIC, list(text)) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"""def f(x):\n    return "(" + x\n"""', 'def f(x):\n    return "(" + x\n'),
+        ("'''it's \\''' ['''", "it's ''' ["),
+        ('""', ""),
+        ('"" "a"', "a"),
+        ('"a\nb\r\n"', "a\nb\r\n"),  # line breaks that Python does not allow
+        ("'a\nb'", "a\nb"),
+        ('"\\/\\ud83d\\ude00"', "/😀"),
+        ("1e999", float("inf")),
+        ("[1, {'a': true}, (2,)]", [1, {"a": True}, [2]]),
+    ],
+)
+def test_what_models_write_as_values(written: str, value: object) -> None:
+    assert decoded(parse(PYTHONIC, list(f"[add(a={written}, b=5)]"))[1]) == [("add", {"a": value, "b": 5})]
+
+
+def test_parameters_may_have_names_that_python_reserves() -> None:
+    text = '[add(from="a", class = 1, x-y=2, größe=3,)]'
+    values = {"from": "a", "class": 1, "x-y": 2, "größe": 3}
+    assert decoded(parse(PYTHONIC, list(text))[1]) == [("add", values)]
+
+
+def test_lfm2_may_write_json_between_its_marks() -> None:
+    text = '<|tool_call_start|>[{"name": "add", "arguments": {"a": 1}}, look_up()]<|tool_call_end|>'
+    assert parse(SYNTAXES["lfm2"], list(text)) == ("", [("add", '{"a": 1}'), ("look_up", "{}")])
+    bare = '[{"name": "add", "arguments": {"a": 1}}]'
+    assert parse(PYTHONIC, list(bare)) == (bare, [])
 
 
 def test_large_arguments_are_read_once() -> None:

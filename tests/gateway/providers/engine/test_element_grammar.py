@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
+from gateway.providers.engine.element_grammar import in_order
 from gateway.providers.engine.tool_grammar import call_grammar
 from gateway.requests.tools import ToolChoice
 from gateway.tool_calls.families import SYNTAXES
@@ -30,6 +34,42 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary.from_tokenizer(tokenizer, tokenizer.vocab_size, tokenizer.eos_token_ids)
+
+
+def written(name: str, values: dict[str, Any]) -> str:
+    """A call as the grammar asks for it: values of keywords are JSON."""
+    form = SYNTAXES[name].form
+    if form is None or not form.separator:
+        return WRITERS[name]([("add", values)])
+    listed = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    return f"{form.opening}add({', '.join(listed)}){form.closing}"
+
+
+@pytest.mark.parametrize("needed", list(itertools.product([False, True], repeat=4)))
+def test_parameters_are_separated_whichever_are_left_out(needed: tuple[bool, ...]) -> None:
+    for count in range(5):
+        rules = in_order("r", list("abcd")[:count], needed[:count], ", ")
+        source = "\n".join(["start: r", *rules, *(f'{name}: "{name}"' for name in "abcd"[:count])])
+        found = re.compile(lark_pattern(source))
+        for chosen in itertools.product([False, True], repeat=count):
+            text = ", ".join(itertools.compress("abcd", chosen))
+            is_allowed = all(has or not must for has, must in zip(chosen, needed, strict=False))
+            assert bool(found.fullmatch(text)) == is_allowed, (rules, text)
+        assert not found.fullmatch(", a") and not found.fullmatch("a,")
+
+
+def lark_pattern(source: str) -> str:
+    """A grammar without recursion as a regular expression."""
+    rules = dict(line.split(": ", 1) for line in source.split("\n"))
+
+    def pattern(body: str) -> str:
+        tokens = re.findall(r'"[^"]*"|\w+|[()?|]', body)
+        return "".join(
+            json.loads(each) if each[0] == '"' else f"({pattern(rules[each])})" if each in rules else each
+            for each in tokens
+        )
+
+    return pattern("start")
 
 
 def test_values_between_tags_fit_their_schemas(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
@@ -59,7 +99,7 @@ def test_values_between_tags_fit_their_schemas(tokenizer: Tokenizer, vocabulary:
         def allows(**values: Any) -> bool:  # noqa: ANN401
             matcher = LLMatcher(vocabulary.ll_tokenizer, source)  # noqa: B023
             assert not matcher.is_error(), matcher.get_error()
-            ids = tokenizer.encode(WRITERS[name]([("add", values)]))  # noqa: B023
+            ids = tokenizer.encode(written(name, values))  # noqa: B023
             return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
 
         good = {"s": '[1]\n</b> "', "kind": "b c", "n": 5}

@@ -34,7 +34,7 @@ SCHEMA = {
 }
 CONTENT_SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 CONTENT = GrammarSpec(kind="json_schema", text=json.dumps(CONTENT_SCHEMA))
-GOOD, BAD = {"a": 1, "b": 'x"}'}, {"a": "x", "b": "y"}
+GOOD, BAD = {"a": 1, "b": "x)}"}, {"a": "x", "b": "y"}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,17 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 def written(syntax: str, *calls: tuple[str, dict[str, Any]]) -> str:
     text = WRITERS[syntax](calls)
-    return text.removeprefix("<|python_tag|>") if syntax == "llama3_json" else text
+    if syntax == "harmony":
+        return text.replace("<|channel|>", "<|start|>assistant<|channel|>").removesuffix("<|call|>")
+    for mark in ("<|python_tag|>", "<|python_start|>", "<|python_end|>"):
+        text = text.replace(mark, "")
+    return text.replace("'", '"') if syntax in ("pythonic", "lfm2", "olmo3") else text
+
+
+def said(syntax: str, text: str) -> str:
+    """An answer without calls."""
+    form = SYNTAXES[syntax].form
+    return text if form is None else form.text + text
 
 
 def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
@@ -84,14 +94,15 @@ def test_the_grammar_allows_only_what_is_requested(
     one, two = written(syntax, ("add", GOOD)), written(syntax, ("look-up", GOOD), ("add", GOOD))
     wrong = [written(syntax, ("rm", GOOD)), written(syntax, ("add", BAD)), written(syntax, ("add", {}))]
     required = choice(is_required=True)
-    assert [allowed(text, required) for text in (one, two, *wrong, "It is 5.")] == [True, True, *[False] * 4]
+    five = said(syntax, "It is 5.")
+    assert [allowed(text, required) for text in (one, two, *wrong, five)] == [True, True, *[False] * 4]
     single = choice(is_required=True, max_calls=1)
     assert [allowed(text, single) for text in (one, two)] == [True, False]
-    free = [allowed(text, choice()) for text in (one, two, "It is 5.")]
+    free = [allowed(text, choice()) for text in (one, two, five)]
     assert free == [True, True, True]
-    mixed = [allowed(text, choice(), CONTENT) for text in (one, '{"x": 5}', "It is 5.", *wrong)]
+    mixed = [allowed(text, choice(), CONTENT) for text in (one, said(syntax, '{"x": 5}'), five, *wrong)]
     assert mixed == [True, True, *[False] * 4]
-    if syntax != "llama3_json":
+    if syntax not in ("llama3_json", "harmony"):
         assert allowed(f"I look it up. {one}", choice())
 
 
@@ -186,12 +197,21 @@ def test_other_errors_are_unchanged() -> None:
     assert (found.message, found.param) == ("the grammar is refused: no; simplify or correct it", "tools")
 
 
+def test_calls_may_follow_reasoning_of_a_limited_length() -> None:
+    tools = offered(SCHEMA)
+    free = Tools(ToolChoice(tools.definitions), SYNTAXES["harmony"])
+    assert free.grammar(None, lambda _: None) is None
+    spec = free.grammar(None, lambda _: None, follows_budget=True)
+    assert spec is not None and "to=functions.f0" in spec.text and "final" in spec.text
+    without = Tools(ToolChoice(tools.definitions), SYNTAXES["mistral"], has_grammar=False)
+    assert without.grammar(None, lambda _: None, follows_budget=True) is None
+
+
 def test_there_is_no_grammar_for_other_syntaxes() -> None:
     listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
     assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
-    assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["pythonic"], listed)
-    free = {name for name, syntax in SYNTAXES.items() if syntax.form is None}
-    assert free == {"pythonic", "lfm2", "olmo3", "gemma4", "harmony"}
+    assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["gemma4"], listed)
+    assert {name for name, syntax in SYNTAXES.items() if syntax.form is None} == {"gemma4"}
 
 
 @pytest.mark.parametrize("syntax", ["lark", "regex"])
