@@ -26,23 +26,24 @@ class StateCopy(NamedTuple):
     position: int
 
 
+def last_edge(position: int) -> int:
+    """The last place of a checkpoint that is not behind this position."""
+    return position // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
+
+
 def next_stop(start: int, end: int, branch: int) -> int:
     """Where a chunk from `start` on has to end: at the next checkpoint, or with the tokens at `end`.
 
-    `branch`: where pages of others that begin alike end.
+    `branch`: where pages of others that begin alike end. A request of the same tokens has to compute the last
+    one, so it goes on from a checkpoint before that.
     """
-    stops = (start // INTERVAL_TOKENS + 1) * INTERVAL_TOKENS, branch, _last(end)
+    stops = (start // INTERVAL_TOKENS + 1) * INTERVAL_TOKENS, branch, last_edge(end - 1)
     return min((stop for stop in stops if start < stop < end), default=end)
 
 
 def is_stop(position: int, end: int, branch: int) -> bool:
     """Whether the state at a multiple of CHECKPOINT_TOKENS is kept, when there are tokens up to `end`."""
-    return position % INTERVAL_TOKENS == 0 or position == branch or position >= _last(end)
-
-
-def _last(end: int) -> int:
-    """The last one from which the same tokens can be asked again: one of them is left to compute."""
-    return (end - 1) // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
+    return position % INTERVAL_TOKENS == 0 or position == branch or position >= last_edge(end - 1)
 
 
 class CheckpointPool:

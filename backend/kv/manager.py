@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backend.kv.checkpoints import CHECKPOINT_TOKENS, CheckpointPool, StateCopy, is_stop, next_stop
+from backend.kv.checkpoints import CheckpointPool, StateCopy, is_stop, last_edge, next_stop
 from backend.kv.pages import PagePool
 from backend.kv.prefix_tree import Node, PrefixTree, page_digest, root_digest
 from backend.types import PAGE_TOKENS, Sequence, StateCheckpoint
@@ -128,7 +128,7 @@ class KVManager:
         if self._checkpoints is not None and match.checkpoint is not None:
             self._checkpoints.restore(match.checkpoint, sequence.row)
         chain = self._chain(sequence)
-        chain.branch = match.num_paged_tokens // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
+        chain.branch = last_edge(match.num_paged_tokens)
         # A sequence that skips prefix hits does not publish either: that would pin equal pages beside its
         # own.
         chain.is_open = self._may_hit(sequence)
@@ -157,7 +157,7 @@ class KVManager:
         sequence.num_computed_tokens = after
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
             self._publish(sequence)
-            if self._checkpoints is not None and after // CHECKPOINT_TOKENS > before // CHECKPOINT_TOKENS:
+            if self._checkpoints is not None and last_edge(after) > before:
                 self._write_checkpoint(sequence, self._checkpoints)
 
     def chunk_end(self, sequence: Sequence) -> int:
@@ -247,9 +247,9 @@ class KVManager:
         return digests[index + 1]
 
     def _write_checkpoint(self, sequence: Sequence, checkpoints: CheckpointPool) -> None:
-        """Keep the state at the last multiple of CHECKPOINT_TOKENS, which the chunk ended at or logged."""
+        """Keep the state at the last edge, which the chunk ended at or logged, if it is to be kept."""
         chain = self._chain(sequence)
-        position = sequence.num_computed_tokens // CHECKPOINT_TOKENS * CHECKPOINT_TOKENS
+        position = last_edge(sequence.num_computed_tokens)
         num_pages = position // PAGE_TOKENS
         if chain.num_published < num_pages or not is_stop(position, len(sequence.tokens), chain.branch):
             return

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 
+from backend.kv.checkpoints import CheckpointPool
 from backend.kv.manager import KVManager
+from backend.kv.states import MAX_LOGGED
 from backend.scheduler import Scheduler, SchedulerConfig
 from backend.types import PAGE_TOKENS, Plan, Request, SamplingParams, Sequence, SequenceStatus
 
@@ -46,8 +48,18 @@ def expected_output(request: Request) -> list[int]:
 class FakeRunner:
     """Drives a scheduler as the engine does, one step at a time, on a simulated clock."""
 
-    def __init__(self, config: SchedulerConfig, num_pages: int, prefix_cache: bool = True) -> None:
-        self.kv = KVManager(num_pages, revision="r", kv_dtype="float32", prefix_cache=prefix_cache)
+    def __init__(
+        self, config: SchedulerConfig, num_pages: int, prefix_cache: bool = True, num_checkpoints: int = 0
+    ) -> None:
+        """With checkpoints the model has recurrent states, too."""
+        pool = CheckpointPool(num_checkpoints, config.max_running) if num_checkpoints else None
+        self.kv = KVManager(
+            num_pages, revision="r", kv_dtype="float32", prefix_cache=prefix_cache, checkpoints=pool
+        )
+        # By slot, position → state there, for those that it can go on from; None: the model has none.
+        self.states: list[dict[int, int]] | None = None
+        if num_checkpoints:
+            self.states = [{} for _ in range(config.max_running + num_checkpoints)]
         self.now_s = 0.0
         self.config = config
         self.scheduler = Scheduler(config, self.kv, clock=lambda: self.now_s)
@@ -70,6 +82,7 @@ class FakeRunner:
     def step(self) -> Plan:
         running = self.running()
         plan = self.scheduler.schedule()
+        self.copy_states()
         self.check(plan, running)
         for chunk in plan.chunks:
             self.compute(chunk.sequence, chunk.start, chunk.end)
@@ -78,6 +91,7 @@ class FakeRunner:
         self.now_s += step_s
         sampling = [chunk.sequence for chunk in plan.chunks if chunk.samples]
         self.scheduler.commit(plan, step_s)
+        self.copy_states()
         for sequence in sampling:
             self.sample(sequence)
         self.scheduler.check_invariants()
@@ -130,6 +144,16 @@ class FakeRunner:
             if position >= start:
                 self.slots[slot] = wanted[position]
             assert self.slots[slot] == wanted[position], f"position {position} holds the wrong content"
+        if self.states is not None:
+            known = self.states[sequence.row]
+            assert start == 0 or known[start] == wanted[start - 1], f"the state at {start} is another's"
+            first = start if end - start <= MAX_LOGGED else end
+            self.states[sequence.row] = {p: wanted[p - 1] for p in range(max(1, first), end + 1)}
+
+    def copy_states(self) -> None:
+        for copy in self.kv.take_state_copies():
+            assert self.states is not None and copy.position in self.states[copy.source]
+            self.states[copy.target] = dict(self.states[copy.source])
 
     def sample(self, sequence: Sequence) -> None:
         request = sequence.request

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import random
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.errors import PromptTooLong, QueueFull
+from backend.kv import checkpoints
 from backend.scheduler import SchedulerConfig
 from backend.types import SamplingParams, SequenceStatus
 from tests.backend.scheduler.fake_runner import FakeRunner, expected_output
@@ -25,6 +27,7 @@ class Machine:
     max_batch_tokens: int
     max_queue: int
     prefix_cache: bool
+    num_checkpoints: int = 0
 
     def runner(self) -> FakeRunner:
         config = SchedulerConfig(
@@ -33,7 +36,7 @@ class Machine:
             max_running=self.max_running,
             max_queue=self.max_queue,
         )
-        return FakeRunner(config, self.num_pages, self.prefix_cache)
+        return FakeRunner(config, self.num_pages, self.prefix_cache, self.num_checkpoints)
 
 
 machines = st.builds(
@@ -111,6 +114,31 @@ def check_ended(runner: FakeRunner) -> None:
 def test_every_admitted_request_ends_with_its_own_text(
     machine: Machine, works: list[Addition | int | tuple[int]]
 ) -> None:
+    play(machine, works)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.builds(replace, machines, num_checkpoints=st.integers(1, 6)),
+    st.lists(st.one_of(additions, additions, steps, aborts), max_size=40),
+)
+def test_every_request_goes_on_from_its_own_state(
+    machine: Machine, works: list[Addition | int | tuple[int]]
+) -> None:
+    with close_checkpoints():
+        play(machine, works)
+
+
+@contextlib.contextmanager
+def close_checkpoints() -> Iterator[None]:
+    """At every page, so that short prompts have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "CHECKPOINT_TOKENS", 16)
+        patch.setattr(checkpoints, "INTERVAL_TOKENS", 32)
+        yield
+
+
+def play(machine: Machine, works: list[Addition | int | tuple[int]]) -> None:
     runner = machine.runner()
     for serial, work in enumerate(works):
         if isinstance(work, Addition):
@@ -124,10 +152,14 @@ def test_every_admitted_request_ends_with_its_own_text(
     check_ended(runner)
 
 
-@pytest.mark.parametrize("num_pages", [13, 17, 30])
-def test_thousands_of_random_steps_leak_nothing(num_pages: int) -> None:
-    draw = random.Random(num_pages)
-    runner = Machine(num_pages, 6, 64, 20, prefix_cache=True).runner()
+@pytest.mark.parametrize(("num_pages", "num_checkpoints"), [(13, 0), (17, 0), (30, 0), (17, 4), (30, 20)])
+def test_thousands_of_random_steps_leak_nothing(num_pages: int, num_checkpoints: int) -> None:
+    with close_checkpoints():
+        play_at_random(Machine(num_pages, 6, 64, 20, prefix_cache=True, num_checkpoints=num_checkpoints))
+
+
+def play_at_random(machine: Machine) -> None:
+    draw, runner = random.Random(machine.num_pages), machine.runner()
     for serial in range(1_500):
         if draw.random() < 0.35:
             addition = Addition(
