@@ -52,7 +52,7 @@ class KVManager:
     """Allocates pages to sequences. `revision` and `kv_dtype` are part of every page's digest.
 
     With `checkpoints` the model has recurrent states: a prefix hit ends where a state is known.
-    Counters for metrics: free_pages, cached_pages, prefix_hit_tokens_total.
+    Counters for metrics: free_pages, cached_pages, num_checkpoints, prefix_hit_tokens_total.
     """
 
     def __init__(
@@ -83,6 +83,11 @@ class KVManager:
     def cached_pages(self) -> int:
         """Pages that no sequence uses and that only the prefix tree keeps."""
         return self._tree.num_evictable
+
+    @property
+    def num_checkpoints(self) -> int:
+        """Recurrent states that are kept."""
+        return 0 if self._checkpoints is None else len(self._checkpoints)
 
     def cached_digests(self) -> list[bytes]:
         """The digests of all published pages."""

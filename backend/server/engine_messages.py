@@ -110,6 +110,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     free_pages: int = 0  # free or evictable
     total_pages: int = 0
     cached_pages: int = 0  # held by the prefix tree, evictable
+    state_checkpoints: int = 0  # kept recurrent states
     steps_total: int = 0
     work_s_total: float = 0.0  # of all steps: of the thread on a CPU, so without waiting for the core
     machine_work_s_total: float = 0.0  # wall time shared among sequences

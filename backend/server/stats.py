@@ -122,6 +122,7 @@ class StatsCollector:
             free_pages=engine.kv.free_pages,
             total_pages=engine.kv.num_pages,
             cached_pages=engine.kv.cached_pages,
+            state_checkpoints=engine.kv.num_checkpoints,
             steps_total=self._steps,
             work_s_total=self._work_s,
             machine_work_s_total=engine.machine.work_s,

@@ -58,6 +58,10 @@ GAUGES: Final = {
     "total_pages": ("penstock_engine_total_pages", "KV pages."),
     "adapters_on_device": ("penstock_engine_adapters_on_device", "Adapters ready for the next step."),
     "cached_pages": ("penstock_engine_cached_pages", "KV pages held by the prefix tree, evictable."),
+    "state_checkpoints": (
+        "penstock_engine_state_checkpoints",
+        "Recurrent states kept for prefixes that come again.",
+    ),
 }
 COUNTERS: Final = {
     "steps_total": ("penstock_engine_steps", "Steps of the engine loop."),

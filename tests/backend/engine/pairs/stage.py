@@ -32,8 +32,12 @@ from backend.types import Draft, GrammarSpec, Plan, Request, ScheduledChunk, Ste
 from backend.types import Sequence as EngineSequence
 
 WEIGHTS = Path(__file__).parents[4] / "backend/pico/weights"
-PICO_SMALL, PICO_LARGE = "pico-small", "pico-large"
-ADAPTERS = {PICO_SMALL: ("json", "german", "codewords"), PICO_LARGE: ("json-large",)}
+PICO_SMALL, PICO_LARGE, HYBRID = "pico-small", "pico-large", "hybrid"
+ADAPTERS = {
+    PICO_SMALL: ("json", "german", "codewords"),
+    PICO_LARGE: ("json-large",),
+    HYBRID: ("inputs", "gates", "all"),
+}
 FLOAT32: Mapping[str, object] = {"dtype": "float32"}
 BFLOAT16: Mapping[str, object] = {"dtype": "auto", "kv_dtype": "bfloat16"}
 """Weights, keys and values in 16 bits, and products that round their inputs to 16 where processors do."""
@@ -152,8 +156,8 @@ class Clock:
 class Stage:
     """One set of weights and adapters; engines of any shape; plain answers, computed once each."""
 
-    def __init__(self, model: str, dtypes: Mapping[str, object] = FLOAT32) -> None:
-        checkpoint = WEIGHTS / model
+    def __init__(self, model: str, dtypes: Mapping[str, object] = FLOAT32, folder: Path = WEIGHTS) -> None:
+        checkpoint = folder / model
         self.tokenizer = Tokenizer.from_checkpoint(checkpoint)
         self._checkpoint, self._dtypes = checkpoint, dtypes
         with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +166,7 @@ class Stage:
         facts = runner_facts(self._configure(), self._model)
         self.compiler = ReadyCompiler(checkpoint, facts.vocab_size, facts.eos_token_ids)
         self._store = AdapterStore(self._model.sites, AdapterLimits(), self._model.dtype, self._model.device)
-        infos = [self._store.load_now(name, WEIGHTS / "adapters" / name) for name in ADAPTERS[model]]
+        infos = [self._store.load_now(name, folder / "adapters" / name) for name in ADAPTERS[model]]
         self.adapters = [info.digest for info in infos]
         self._drafters: dict[str, LoadedDrafters] = {}
         self._plain: dict[bytes, Record] = {}
@@ -175,7 +179,7 @@ class Stage:
         """An engine with this drafter that writes into `record`."""
         config = self._configure(**changes)
         facts = runner_facts(config, self._model)
-        storage = self._model.new_kv_storage(facts.num_pages)
+        storage = self._model.new_kv_storage(facts.num_pages, facts.num_states)
         runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store)
         opened = self._open(drafter, config, storage)
         runner.observers += opened.observers

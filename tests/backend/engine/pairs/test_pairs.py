@@ -13,9 +13,16 @@ from tests.backend.engine.pairs.stage import PICO_SMALL, Stage
 
 PAIRS = [tuple(dict.fromkeys(pair)) for pair in itertools.combinations_with_replacement(FEATURES, 2)]
 
+IDS = [" + ".join(feature.name for feature in pair) for pair in PAIRS]
 
-@pytest.mark.parametrize("features", PAIRS, ids=[" + ".join(f.name for f in pair) for pair in PAIRS])
+
+@pytest.mark.parametrize("features", PAIRS, ids=IDS)
 def test_the_answer_is_that_of_the_plain_path(
     stage_of: Callable[[str], Stage], features: tuple[Feature, ...]
 ) -> None:
     check(stage_of(PICO_SMALL), features)
+
+
+@pytest.mark.parametrize("features", PAIRS, ids=IDS)
+def test_recurrent_states_go_with_all_of_it(hybrid: Stage, features: tuple[Feature, ...]) -> None:
+    check(hybrid, features)
