@@ -13,7 +13,7 @@ import msgspec
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
-RopeType = Literal["default", "linear", "llama3", "yarn", "proportional"]
+RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
 Activation = Literal["silu", "gelu_tanh", "relu2", "plain_gelu_tanh", "xielu"]
 """The first two gate a second projection; the others are applied to the only one."""
 NormKind = Literal["rms", "layer", "biased_layer"]
@@ -94,15 +94,19 @@ class RopeConfig:
     rope_type: RopeType = "default"
     theta: float = 10_000.0
     factor: float = 1.0
-    original_max_tokens: int = 0  # llama3, yarn: the context length before scaling
+    original_max_tokens: int = 0  # llama3, yarn, longrope: the context length before scaling
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0  # llama3
     beta_fast: float = 32.0  # yarn
     beta_slow: float = 1.0  # yarn
-    attention_factor: float = 1.0  # yarn: multiplies cos and sin
+    attention_factor: float = 1.0  # yarn, longrope: multiplies cos and sin
     rotated: float = 1.0  # the share of each head's dimensions that is rotated; see layers/rope.py
     is_interleaved: bool = False  # neighbours are pairs, not dimensions half a head apart
     truncate: bool = True  # yarn: round the correction range to whole dimensions
+    factors: tuple[float, ...] = ()  # longrope: each pair's frequency is divided by its own
+    long_factors: tuple[
+        float, ...
+    ] = ()  # longrope: in place of these in contexts above `original_max_tokens`
 
 
 @dataclass(frozen=True, slots=True)

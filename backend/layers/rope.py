@@ -73,6 +73,8 @@ def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
     base = 1.0 / (config.theta**exponents)
     if config.rope_type == "linear":
         return base / config.factor
+    if config.rope_type == "longrope":
+        return 1.0 / (torch.tensor(config.factors) * config.theta**exponents)
     if config.rope_type == "proportional":
         base[int(head_dim * config.rotated) // 2 :] = 0
         return base / config.factor

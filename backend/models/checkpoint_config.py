@@ -15,6 +15,7 @@ from backend.models.config_reader import ConfigReader
 from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
 from backend.models.layer_specs import read_activation
 from backend.models.quantization import read_quantization
+from backend.models.rope_config import for_context
 
 _TIED = "tie_word_embeddings"
 _OFTEN_OUTSIDE = (
@@ -24,22 +25,25 @@ _OFTEN_OUTSIDE = (
 """Keys of a nested decoder, beside those with a default, that may stand outside of its section."""
 
 
-def read_model_config(directory: str | Path) -> ModelConfig:
-    """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported."""
+def read_model_config(directory: str | Path, max_model_tokens: int | None = None) -> ModelConfig:
+    """The shape of the model in `directory`. Raises CheckpointError, one sentence, if it is unsupported.
+
+    `max_model_tokens`: the context that is served; None: the checkpoint's own.
+    """
     path = Path(directory) / "config.json"
     raw = read_json_object(path)
     family = _find_family(path, raw)
     text, raw = _text_of(path, family, raw) if family.texts else (family, raw)
     reader = ConfigReader(path, {**text.defaults, **raw})
-    layers = text.read_layers(reader)
+    layers, longest = text.read_layers(reader), reader.positive("max_position_embeddings")
     _check_experts(reader, layers)
     return ModelConfig(
         architecture=family.architecture,
         checkpoint=str(directory),
         vocab_size=reader.positive("vocab_size"),
         hidden_size=reader.positive("hidden_size"),
-        layers=layers,
-        max_position_tokens=reader.positive("max_position_embeddings"),
+        layers=tuple(for_context(layer, max_model_tokens or longest) for layer in layers),
+        max_position_tokens=longest,
         rms_norm_eps=reader.number(text.eps_key),
         norm=text.norm,
         scalars=text.read_scalars(reader),

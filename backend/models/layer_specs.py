@@ -45,6 +45,9 @@ def read_attention(reader: ConfigReader, rope: RopeConfig | None = None) -> Atte
     if not 0 < turned <= head_dim or turned % 2:
         expected = f"a share that makes an even number of the {head_dim} dimensions of a head"
         raise reader.error("partial_rotary_factor", rope.rotated, expected)
+    for key, factors in (("short_factor", rope.factors), ("long_factor", rope.long_factors)):
+        if factors and 2 * len(factors) != turned:
+            raise reader.error(key, list(factors), f"{int(turned) // 2} numbers, one for each rotated pair")
     return AttentionSpec(num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, rope=rope)
 
 

@@ -92,7 +92,7 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     is missing, broken or unsupported.
     """
     _check_files(config)
-    model_config = read_model_config(config.checkpoint)
+    model_config = read_model_config(config.checkpoint, config.max_model_tokens)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     elif is_small(model_config):

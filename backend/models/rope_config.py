@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from backend.config import RopeConfig
+from backend.config import AttentionSpec, LayerSpec, RopeConfig
 from backend.models.config_reader import ConfigReader
 
 SLIDING, FULL = LAYER_TYPES = ("sliding_attention", "full_attention")
@@ -30,20 +30,41 @@ def read_rope(reader: ConfigReader, *, can_be_partial: bool = False) -> RopeConf
     return replace(_read(reader, found), rotated=own.positive_number("partial_rotary_factor"))
 
 
-def read_ropes(reader: ConfigReader, local_theta: float) -> dict[str, RopeConfig]:
+def read_ropes(
+    reader: ConfigReader, local_theta: float, *, can_be_proportional: bool = False
+) -> dict[str, RopeConfig]:
     """One for each of LAYER_TYPES, as Gemma 3 has them.
 
     transformers 5 nests them by type. Before, only full attention had a scaling, and sliding layers had
     `rope_local_base_freq`, or else `local_theta`.
     """
     found = _section(reader)
-    if not any(isinstance(value, dict) for value in found.values()):
-        local = {"rope_theta": reader.number("rope_local_base_freq", local_theta)}
-        return {SLIDING: _read(reader, local), FULL: _read(reader, found)}
-    for name in LAYER_TYPES:
-        if not isinstance(found.get(name), dict):
+    nested: dict[str, Any] = {
+        FULL: found,
+        SLIDING: {"rope_theta": reader.number("rope_local_base_freq", local_theta)},
+    }
+    if any(isinstance(value, dict) for value in found.values()):
+        nested = {name: found.get(name) for name in LAYER_TYPES}
+    ropes = {}
+    for name, section in nested.items():
+        if not isinstance(section, dict):
             raise reader.error("rope_parameters", sorted(found), f"an object for {name!r}")
-    return {name: _read(reader, found[name]) for name in LAYER_TYPES}
+        is_proportional = can_be_proportional and _type(section) == "proportional"
+        ropes[name] = (_read_proportional if is_proportional else _read)(reader, section)
+    return ropes
+
+
+def for_context(layer: LayerSpec, num_tokens: int) -> LayerSpec:
+    """With LongRoPE's long factors if the context that is served exceeds the original one, else the short.
+
+    All sequences of an engine have the same: keys in pages that they share do not change while one grows.
+    """
+    spec = layer.mixer
+    if not isinstance(spec, AttentionSpec) or spec.rope is None or not spec.rope.long_factors:
+        return layer
+    is_long = num_tokens > spec.rope.original_max_tokens
+    factors = spec.rope.long_factors if is_long else spec.rope.factors
+    return replace(layer, mixer=replace(spec, rope=replace(spec.rope, factors=factors, long_factors=())))
 
 
 def _section(reader: ConfigReader) -> dict[str, Any]:
@@ -53,26 +74,38 @@ def _section(reader: ConfigReader) -> dict[str, Any]:
     return found
 
 
+def _type(found: dict[str, Any]) -> object:
+    """`su` is what LongRoPE was called; `mrope` is the default for texts, where a token has one position."""
+    name = found.get("rope_type", found.get("type", "default"))
+    if name == "mrope" and isinstance(found.get("mrope_section"), list):
+        return "default"
+    return "longrope" if name == "su" else name
+
+
+def _read_proportional(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
+    section = ConfigReader(reader.path, found)
+    theta = section.number("rope_theta", reader.number("rope_theta"))
+    share = section.positive_number("partial_rotary_factor", 1.0)
+    return RopeConfig("proportional", theta, section.positive_number("factor", 1.0), rotated=share)
+
+
 def _read(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
     section = ConfigReader(reader.path, found)
     theta = section.number("rope_theta", reader.number("rope_theta"))
-    rope_type = found.get("rope_type", found.get("type", "default"))
+    rope_type = _type(found)
     if rope_type == "default":
         return RopeConfig(theta=theta)
-    if rope_type == "proportional":
-        share = section.positive_number("partial_rotary_factor", 1.0)
-        return RopeConfig("proportional", theta, section.positive_number("factor", 1.0), rotated=share)
-    if rope_type not in ("linear", "llama3", "yarn"):
-        raise reader.unsupported("rope_type", rope_type, "'default', 'linear', 'llama3' and 'yarn'")
+    if rope_type not in ("linear", "llama3", "yarn", "longrope"):
+        known = "'default', 'linear', 'llama3', 'yarn' and 'longrope'"
+        raise reader.unsupported("rope_type", rope_type, known)
     maximum = reader.number("max_position_embeddings")
-    original = reader.number(
-        "original_max_position_embeddings",  # in transformers the top level overrides the rope section
-        section.number("original_max_position_embeddings", maximum),
-    )
-    if rope_type == "yarn" and found.get("factor") is None:
+    original = _original(reader, section, maximum)
+    if rope_type in ("yarn", "longrope") and found.get("factor") is None:
         factor = maximum / original
     else:
         factor = section.number("factor")
+    if rope_type == "longrope":
+        return _read_longrope(section, theta, factor, int(original))
     return RopeConfig(
         rope_type=rope_type,
         theta=theta,
@@ -85,6 +118,40 @@ def _read(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
         attention_factor=_yarn_attention_factor(section, factor) if rope_type == "yarn" else 1.0,
         truncate=bool(found.get("truncate", True)),
     )
+
+
+def _original(reader: ConfigReader, section: ConfigReader, maximum: float) -> float:
+    """The context before scaling, which some files have at the top level."""
+    key = "original_max_position_embeddings"
+    inside = section.positive_number(key, maximum)
+    outside = reader.positive_number(key, inside)
+    if section.raw.get(key) is not None and inside != outside:
+        raise reader.error(key, int(outside), f"{int(inside)} as beside 'rope_type'")
+    return outside
+
+
+def _read_longrope(section: ConfigReader, theta: float, factor: float, original: int) -> RopeConfig:
+    """LongRoPE: what frequencies are divided by, and its attention factor (arXiv:2402.13753)."""
+    if original < 2:
+        raise section.error("original_max_position_embeddings", original, "at least 2")
+    scaled = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return RopeConfig(
+        rope_type="longrope",
+        theta=theta,
+        factor=factor,
+        original_max_tokens=original,
+        attention_factor=section.number("attention_factor", scaled),
+        factors=_factors(section, "short_factor"),
+        long_factors=_factors(section, "long_factor"),
+    )
+
+
+def _factors(section: ConfigReader, key: str) -> tuple[float, ...]:
+    found = section.raw.get(key)
+    if not isinstance(found, list) or not found:
+        raise section.error(key, found, "a list of positive numbers")
+    numbers = ConfigReader(section.path, {f"{key}[{i}]": number for i, number in enumerate(found)})
+    return tuple(map(numbers.positive_number, numbers.raw))
 
 
 def _yarn_attention_factor(section: ConfigReader, factor: float) -> float:

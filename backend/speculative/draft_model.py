@@ -53,7 +53,7 @@ class DraftNetwork:
 
 def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -> DraftNetwork:
     """The dense model in `folder`, for a target configured by `config`. Raises CheckpointError."""
-    model = read_model_config(folder)
+    model = read_model_config(folder, max_model_tokens)
     _check(folder, model, max_model_tokens)
     names = FAMILIES[model.architecture].names
     num_positions = min(model.max_position_tokens, max_model_tokens)

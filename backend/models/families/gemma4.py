@@ -21,7 +21,7 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     layer_specs.read_activation(reader, only=("gelu_tanh",))
     pattern = [FULL if n % 6 == 5 else SLIDING for n in range(layer_specs.num_layers(reader))]
     types = [*(layer_specs.read_layer_types(reader) or pattern)[:-1], FULL]
-    ropes = read_ropes(reader, local_theta=10_000.0)
+    ropes = read_ropes(reader, local_theta=10_000.0, can_be_proportional=True)
     own = {"head_dim": reader.positive("global_head_dim", 512)}
     if reader.flag("attention_k_eq_v") and (heads := reader.optional_positive("num_global_key_value_heads")):
         own["num_key_value_heads"] = heads

@@ -17,8 +17,11 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     found = reader.raw.get("rope_parameters") or reader.raw.get("rope_scaling") or {}
     section = ConfigReader(reader.path, {**reader.raw, **found})
     if section.raw.get("llama_4_scaling_beta") is not None:
-        beta = section.number("llama_4_scaling_beta")
-        growth = QueryGrowth(beta, section.positive("original_max_position_embeddings"))
+        beta, scaled = (
+            section.number("llama_4_scaling_beta"),
+            attention.rope and attention.rope.original_max_tokens,
+        )
+        growth = QueryGrowth(beta, scaled or section.positive("original_max_position_embeddings"))
         attention = replace(attention, query_growth=growth)
     return same_layers(reader, attention, read_dense(reader))
 

@@ -1,4 +1,4 @@
-"""Phi-3 and Phi-4: Llama with stacked projections, and rotation of a part of each head (arXiv:2404.14219)."""
+"""Phi-3 and Phi-4: Llama with stacked projections, partial rotation and LongRoPE (arXiv:2404.14219)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from backend.models.rope_config import read_rope
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """`sliding_window` in every layer; null: full attention."""
-    attention = read_attention(reader, read_rope(reader, can_be_partial=True))
+    rope = read_rope(reader, can_be_partial=True)
+    if rope.rope_type not in ("default", "longrope"):
+        raise reader.unsupported("rope_type", rope.rope_type, "'default' and 'longrope'")
+    attention = read_attention(reader, rope)
     return same_layers(reader, windowed(reader, attention), read_dense(reader))
 
 
@@ -23,6 +26,7 @@ DEFAULTS = {
     "hidden_size": 3072,
     "intermediate_size": 8192,
     "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096,
     "rms_norm_eps": 1e-5,
 }
 

@@ -64,6 +64,28 @@ def test_scaling_equals_transformers(tmp_path: Path, scaling: dict[str, Any]) ->
     assert new.attention_factor == pytest.approx(factor)
 
 
+SHORT, LONG = [1.0 + i / 50 for i in range(64)], [2.0 + i / 3 for i in range(64)]
+LONGROPE = {"rope_type": "longrope", "short_factor": SHORT, "long_factor": LONG, "rope_theta": 5e5}
+
+
+@pytest.mark.parametrize("given", [{}, {"attention_factor": 1.4}, {"factor": 3.0}, {"factor": 0.5}], ids=str)
+@pytest.mark.parametrize(("context", "length"), [(None, 1025), (1025, 1025), (1024, 1024), (1, 1)])
+def test_longrope_by_the_context_that_is_served(
+    tmp_path: Path, given: dict[str, float], context: int | None, length: int
+) -> None:
+    """transformers chooses by each sequence's length: below the original one, and above it."""
+    section = {**LONGROPE, "original_max_position_embeddings": 1024, **given}
+    theirs = LlamaConfig(**{**BASE, "rope_parameters": section})
+    expected, factor = ROPE_INIT_FUNCTIONS["longrope"](theirs, torch.device("cpu"), length)
+    old = {**section, "type": "su"}
+    del old["rope_type"], old["rope_theta"]
+    for changes in ({"rope_parameters": section}, {"rope_scaling": old, "rope_theta": 5e5}):
+        (tmp_path / "config.json").write_text(json.dumps({**BASE, **changes}))
+        (rope,) = read_model_config(tmp_path, context).ropes
+        torch.testing.assert_close(frequencies(rope, 128), expected, rtol=1e-6, atol=0)
+        assert rope.attention_factor == pytest.approx(factor)
+
+
 def test_default_theta(tmp_path: Path) -> None:
     assert read(tmp_path).theta == 1e4
     assert read(tmp_path, rope_theta=7e5).theta == 7e5

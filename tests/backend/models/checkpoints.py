@@ -40,6 +40,13 @@ LLAMA3 = {
 }
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.1, 1.3, 1.7, 2.0, 2.6],
+    "long_factor": [1.2, 1.9, 3.0, 5.0, 9.0, 14.0],
+    "partial_rotary_factor": 0.75,
+}
 PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
 QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
@@ -357,6 +364,15 @@ VARIANTS = [
     Variant("granite-moe-biases", "granitemoe", {**GRANITE, **MOE, "attention_bias": True, **MHA}),
     Variant("granite-moe-tied", "granitemoe", {**GRANITE, **MOE, "tie_word_embeddings": True}),
     Variant("phi3", "phi3"),
+    Variant("phi3-short", "phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
+    Variant(
+        "phi3-long",
+        "phi3",
+        {
+            "rope_parameters": {**LONGROPE, "attention_factor": 1.3},
+            **{"original_max_position_embeddings": 2, "tie_word_embeddings": True},
+        },
+    ),
     Variant("phi3-partial", "phi3", {"rope_parameters": PARTIAL, "sliding_window": 21}),
     Variant("gpt-oss", "gpt_oss", {**GPT_OSS, "num_hidden_layers": 4}),
     Variant("gpt-oss-clamped", "gpt_oss", {**GPT_OSS, "swiglu_limit": 0.7, "num_experts_per_tok": 1}),

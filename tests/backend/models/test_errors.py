@@ -94,7 +94,7 @@ def test_wrong_value(checkpoint: Path, key: str, value: object, expected: str) -
     ("changes", "key", "supported"),
     [
         ({"hidden_act": "gelu"}, "'hidden_act' 'gelu'", "'silu'"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "'rope_type' 'longrope'", "'llama3' and 'yarn'"),
+        ({"rope_parameters": {"rope_type": "axial"}}, "'rope_type' 'axial'", "'yarn' and 'longrope'"),
         (
             {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
             "'rope_type' 'dynamic'",
