@@ -138,9 +138,9 @@ def test_transformers_agrees_with_itself_where_there_are_states(pair: Pair) -> N
     tokens = torch.tensor([random_tokens(75, seed=1)])
     with torch.no_grad():
         first = pair.theirs(tokens[:, :40], use_cache=True)
-        parts, cache = [first.logits[0]], first.past_key_values
+        parts, cache = [first.logits[0]], first.cache
         for t in range(40, 75):
-            parts.append(pair.theirs(tokens[:, t : t + 1], past_key_values=cache, use_cache=True).logits[0])
+            parts.append(pair.theirs(tokens[:, t : t + 1], cache=cache, use_cache=True).logits[0])
     theirs = pair.expected(tokens[0].tolist())
     noise = (torch.cat(parts) - theirs).abs().max().item()
     (ours,) = Driver(pair.ours).step([(Track(tokens[0].tolist()), 75)])
