@@ -274,7 +274,11 @@ class DecoderBuilder:
         if isinstance(names, StackedNames):
             experts = self._stacked_moe(prefix, config, names)
             return self._normed_experts(prefix, config, experts) if config.has_own_norms else experts
-        experts = self._moe(layer, prefix, config, names)
+        stacked = names.stacked
+        if stacked is not None and self.reader.shape(prefix + stacked.gate_up) is not None:
+            experts = self._stacked_moe(prefix, config, stacked)
+        else:
+            experts = self._moe(layer, prefix, config, names)
         if not config.shared_size:
             return experts
         shared = self._mlp(prefix + names.shared, DenseSpec(intermediate_size=config.shared_size), SHARED)

@@ -6,6 +6,21 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class StackedNames:
+    """A block with all experts in two tensors: gate_up [E, D, 2 I], each gate before its up; down [E, I, D].
+
+    Biases end in `_bias`; quantised matrices are transposed, and end in `_blocks` and `_scales`.
+    """
+
+    router: str
+    gate_up: str
+    down: str
+    has_gates_first: bool = (
+        False  # then they are gate_up [E, 2 I, D], all gates before the ups; down [E, D, I]
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertNames:
     """A mixture-of-experts block; `{expert}` is replaced by the expert's index.
 
@@ -19,21 +34,7 @@ class ExpertNames:
     router_bias: str = "mlp.gate.e_score_correction_bias"  # added to scores to choose experts
     shared: str = "mlp.shared_experts."  # prefix of the dense block beside the experts
     shared_gate: str = "mlp.shared_expert_gate.weight"
-
-
-@dataclass(frozen=True, slots=True)
-class StackedNames:
-    """A block with all experts in two tensors: gate_up [E, D, 2 I], each gate before its up; down [E, I, D].
-
-    Biases end in `_bias`; quantised matrices are transposed, and end in `_blocks` and `_scales`.
-    """
-
-    router: str
-    gate_up: str
-    down: str
-    has_gates_first: bool = (
-        False  # then they are gate_up [E, 2 I, D], all gates before the ups; down [E, D, I]
-    )
+    stacked: StackedNames | None = None  # of checkpoints that keep the same experts in two tensors
 
 
 @dataclass(frozen=True, slots=True)

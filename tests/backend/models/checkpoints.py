@@ -385,6 +385,20 @@ VARIANTS = [
     Variant("qwen3-next-mixed", "qwen3_next", {**DELTA_MOE, "mlp_only_layers": [1], "norm_topk_prob": False}),
     Variant("qwen3-next-one-head", "qwen3_next", {**DELTA_MOE, "linear_num_key_heads": 4}),
     Variant("qwen3-next-types", "qwen3_next", {**DELTA_MOE, **DELTA_FIRST, "tie_word_embeddings": True}),
+    Variant("qwen3.5-moe", "qwen3_5_moe_text", DELTA_MOE),
+    Variant("qwen3.5-moe-one", "qwen3_5_moe_text", {**DELTA_MOE, "num_experts_per_tok": 1, **DELTA_FIRST}),
+    Variant("qwen3.5-moe-tied", "qwen3_5_moe_text", {**DELTA_MOE, "tie_word_embeddings": True, **MHA}),
+    Variant("qwen3.5-moe-biases", "qwen3_5_moe_text", {**DELTA_MOE, "attention_bias": True}),
+    _nested("qwen3.5-moe-nested", "qwen3_5_moe", DELTA_MOE, DELTA_VISION),
+    _nested("qwen3.5-moe-nested-types", "qwen3_5_moe", {**DELTA_MOE, **DELTA_FIRST}, DELTA_VISION),
+    _nested(
+        "qwen3.5-moe-nested-heads", "qwen3_5_moe", {**DELTA_MOE, "linear_num_key_heads": 4}, DELTA_VISION
+    ),
+    Variant(
+        "qwen3.5-moe-nested-tied",
+        "qwen3_5_moe",
+        {"text_config": {**DELTA_MOE, **MHA}, **DELTA_VISION, "tie_word_embeddings": True},
+    ),
     Variant("qwen3.5-types", "qwen3_5_text", {**DELTA, **DELTA_FIRST, "tie_word_embeddings": True}),
     Variant("qwen3.5-biases", "qwen3_5_text", {**DELTA, "attention_bias": True, "linear_conv_kernel_dim": 2}),
     Variant(

@@ -98,7 +98,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
         "rope_thetas": {rope.theta for rope in config.ropes},
-        "windows": tuple("linear" if spec in config.states else spec.window for spec in mixers),
+        "windows": tuple(getattr(spec, "window", "state") for spec in mixers),
         "experts": config.experts and (config.experts.num_experts, config.experts.experts_per_token),
         "expert_size": config.experts and config.experts.intermediate_size,
     }
@@ -111,12 +111,12 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     config.allow_global_per_layer_attribute_access = True  # of the first layer, where layers differ
     same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     same += ("num_key_value_heads", "max_position_embeddings")
-    found: dict[str, object] = {name: getattr(config, name) for name in same}
+    found: dict[str, object] = {name: getattr(config, name, None) for name in same}
     found["tie_word_embeddings"] = outer.tie_word_embeddings
     heads = config.hidden_size // config.num_attention_heads
     layers = range(config.num_hidden_layers)
     types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
-    window = getattr(config, "sliding_window", None)
+    windows = {"sliding_attention": getattr(config, "sliding_window", None), "full_attention": None}
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     own = config.rope_parameters
     ropes = [own] if "rope_theta" in own else list(own.values())
@@ -124,10 +124,10 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
         "rms_norm_eps": next(found for name in EPS_KEYS if (found := getattr(config, name, None))),
         "head_dim": getattr(config, "head_dim", None) or heads,
         "rope_thetas": {section["rope_theta"] for section in ropes},
-        "windows": tuple({"sliding_attention": window, "linear_attention": "linear"}.get(n) for n in types),
+        "windows": tuple(windows.get(name, "state") for name in types),
         "experts": (experts, config.num_experts_per_tok) if experts else None,
         "intermediate_size": None if experts else config.intermediate_size,
-        "expert_size": getattr(config, "moe_intermediate_size", config.intermediate_size)
+        "expert_size": (getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
         if experts
         else None,
     }
