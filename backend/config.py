@@ -165,7 +165,26 @@ class DeltaSpec:
         return self.num_value_heads, self.key_head_dim, self.value_head_dim
 
 
-StateSpec = DeltaSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvSpec:
+    """A gated short convolution, whose memory is its last inputs."""
+
+    num_channels: int  # the hidden size
+    conv_tokens: int
+    has_bias: bool = False
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a token's input, see kernels/short_conv."""
+        return self.num_channels
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Nothing but the last inputs is kept."""
+        return (0,)
+
+
+StateSpec = DeltaSpec | ConvSpec
 """What has a recurrent state: `conv_tokens`, `row_width` and `state_shape` say what a slot of it holds."""
 
 
@@ -193,6 +212,7 @@ class RoutingConfig:
     kept_groups: int = 1
     group_score: GroupScore = "top2"
     share_factor: float = 1.0
+    sum_offset: float = 0.0  # plus the sum that the chosen experts' scores are divided by
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class ScoredChoice:
         chosen = ranked.topk(self.top_k, dim=-1).indices
         shares = scores.gather(1, chosen)
         if self.normalise:
-            shares /= shares.sum(dim=-1, keepdim=True).clamp_(min=_SMALLEST_SUM)
+            shares /= shares.sum(dim=-1, keepdim=True).add_(self.routing.sum_offset).clamp_(min=_SMALLEST_SUM)
         return shares.mul_(self.routing.share_factor), chosen
 
     def _within_groups(self, ranked: Tensor) -> Tensor:

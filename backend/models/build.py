@@ -10,22 +10,20 @@ from torch import Tensor
 
 from backend.config import (
     AttentionSpec,
-    DeltaSpec,
     DenseSpec,
     LayerInputSpec,
     ModelConfig,
     MoEConfig,
     RoutingConfig,
+    StateSpec,
 )
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import BiasedExperts, FusedExperts, StackedExperts
-from backend.kernels.gated_delta import DeltaWeights
 from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding
-from backend.layers.gated_delta import GatedDeltaNet, grouped_order
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP, XIELU
@@ -45,6 +43,7 @@ from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import SHARED, XIELU_PREFIX, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
+from backend.models.state_mixers import StateMixer, build_state_mixer
 from backend.models.weights import WeightReader
 from backend.quant.checkpoint import read_quantized
 from backend.quant.products import dense
@@ -145,35 +144,13 @@ class DecoderBuilder:
     def _input_norm(self, prefix: str, name: str | None) -> Norm | NoNorm:
         return NoNorm() if name is None else self._own_norm(prefix + name)
 
-    def _mixer(self, layer: int, prefix: str, spec: AttentionSpec | DeltaSpec) -> Attention | GatedDeltaNet:
+    def _mixer(self, layer: int, prefix: str, spec: AttentionSpec | StateSpec) -> Attention | StateMixer:
         """Layers of each kind have numbers of their own in KV memory."""
-        number = sum(isinstance(each.mixer, type(spec)) for each in self.config.layers[:layer])
-        if isinstance(spec, DeltaSpec):
-            return self._delta_net(number, prefix, spec)
-        return self._attention(number, prefix, spec)
-
-    def _delta_net(self, number: int, prefix: str, spec: DeltaSpec) -> GatedDeltaNet:
-        names, hidden_size, heads = self.names.delta, self.config.hidden_size, spec.num_value_heads
-        values = heads * spec.value_head_dim
-        is_grouped = len(names.inputs) == 1  # by key head
-        inputs = [spec.num_channels + values] if is_grouped else [spec.num_channels, values]
-        gates = [2 * heads] if is_grouped else [heads, heads]
-        linears = (
-            self.linear(
-                {prefix + name: n for name, n in zip(names.inputs, inputs, strict=True)}, hidden_size
-            ),
-            self.linear({prefix + name: n for name, n in zip(names.gates, gates, strict=True)}, hidden_size),
-            self.linear({prefix + names.out: hidden_size}, values),
-        )
-        conv = self._float(prefix + names.conv, (spec.num_channels, 1, spec.conv_tokens)).squeeze(1)
-        rate = self._float(prefix + names.log_rate, (heads,)).exp().neg()
-        weights = DeltaWeights(conv.contiguous(), rate, self._float(prefix + names.bias, (heads,)))
-        norm = _own(self._place(self.reader.get(prefix + names.norm, (spec.value_head_dim,))))
-        order = grouped_order(spec).to(self.precision.device) if is_grouped else None
-        return GatedDeltaNet(number, spec, linears, weights, RMSNorm(norm, self.config.rms_norm_eps), order)
-
-    def _float(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        return _own(self.reader.get(name, shape).to(self.precision.device, torch.float32))
+        kind = AttentionSpec if isinstance(spec, AttentionSpec) else StateSpec
+        number = sum(isinstance(each.mixer, kind) for each in self.config.layers[:layer])
+        if isinstance(spec, AttentionSpec):
+            return self._attention(number, prefix, spec)
+        return build_state_mixer(self, number, prefix, spec)
 
     def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
         names, hidden_size = self.names, self.config.hidden_size

@@ -34,7 +34,7 @@ def read_model_config(directory: str | Path, max_model_tokens: int | None = None
     raw = read_json_object(path)
     family = _find_family(path, raw)
     text, raw = _text_of(path, family, raw) if family.texts else (family, raw)
-    reader = ConfigReader(path, {**text.defaults, **raw})
+    reader = ConfigReader(path, {**text.defaults, **_spelt(path, text, raw)})
     layers, longest = text.read_layers(reader), reader.positive("max_position_embeddings")
     _check_experts(reader, layers)
     return ModelConfig(
@@ -117,6 +117,19 @@ def _text_of(path: Path, family: Family, raw: dict[str, Any]) -> tuple[Family, d
             raise outer.error(key, outside, f"{inside!r} as in 'text_config'")
         found[key] = outside
     return text, found
+
+
+def _spelt(path: Path, family: Family, raw: dict[str, Any]) -> dict[str, Any]:
+    """With the family's other spellings of keys replaced. Raises CheckpointError where values differ."""
+    found = dict(raw)
+    for other, key in family.spellings.items():
+        value = found.pop(other, None)
+        if value is None:
+            continue
+        if found.get(key, value) != value:
+            raise ConfigReader(path, raw).error(other, value, f"{found[key]!r} as under {key!r}")
+        found[key] = value
+    return found
 
 
 def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:

@@ -22,6 +22,7 @@ from backend.layers.moe import MoE
 from backend.layers.moe_variants import SharedMoE
 from backend.layers.norm import NoNorm, Norm, Scale
 from backend.layers.rope import Rope
+from backend.layers.short_conv import ShortConv
 from backend.layers.step_input import StepInput
 
 
@@ -30,7 +31,7 @@ class DecoderLayer:
     """h += mixer(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
     attention_norm: Norm | NoNorm
-    mixer: Attention | GatedDeltaNet
+    mixer: Attention | GatedDeltaNet | ShortConv
     mlp_norm: Norm | NoNorm
     feed_forward: MLP | MoE | SharedMoE
 

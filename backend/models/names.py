@@ -74,6 +74,15 @@ class DeltaNames:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConvNames:
+    """A gated short convolution; names follow the layer's prefix."""
+
+    inputs: str = "conv.in_proj.weight"
+    conv: str = "conv.conv.weight"
+    out: str = "conv.out_proj.weight"
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
@@ -102,6 +111,7 @@ class WeightNames:
     layer_inputs: LayerInputNames = LayerInputNames()
     beside: BesideNames = BesideNames()
     delta: DeltaNames = DeltaNames()
+    short_conv: ShortConvNames = ShortConvNames()
 
     @property
     def norms_inputs_alone(self) -> bool:

@@ -24,6 +24,7 @@ class Family:
     # Keys that config.json may leave out, with the values of the configuration class in transformers. Others
     # are false or derived: num_key_value_heads is num_attention_heads, head_dim is hidden_size / that.
     defaults: Mapping[str, object] = field(default_factory=dict)
+    spellings: Mapping[str, str] = field(default_factory=dict)  # of published files → the key read here
     names: WeightNames = WeightNames()
     norm: NormKind = "rms"
     eps_key: str = "rms_norm_eps"

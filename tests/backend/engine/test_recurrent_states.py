@@ -28,6 +28,11 @@ from tests.backend.lora.making import Recipe, write_adapter
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
 NEW_TOKENS = 40
+ADAPTED = {
+    "qwen3.5": ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "linear_attn.out_proj"),
+    "lfm2": ("conv.in_proj", "conv.out_proj"),
+}
+"""One model for each kind of state, with the modules of its mixer that adapters can change."""
 
 
 class NotingRunner(ModelRunner):
@@ -57,6 +62,7 @@ class Subject:
     reference: Any
     prompts: list[list[int]]
     alone: list[list[int]]
+    modules: tuple[str, ...]
 
     def engine(self, adapters: AdapterStore | None = None, **changes: Any) -> tuple[Engine, NotingRunner]:  # noqa: ANN401
         values = {"max_running": 4, "max_batch_tokens": 512, "num_pages": 256} | changes
@@ -70,10 +76,10 @@ class Subject:
         return [ask(str(i), prompt) for i, prompt in enumerate(self.prompts)]
 
 
-@pytest.fixture(scope="module")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+@pytest.fixture(scope="module", params=ADAPTED)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder: Path = tmp_path_factory.mktemp("hybrid")
-    variant = next(v for v in VARIANTS if v.name == "qwen3.5")
+    variant = next(v for v in VARIANTS if v.name == request.param)
     reference = write_checkpoint(
         replace(variant, changes=variant.changes | {"max_position_embeddings": 4096}), folder
     )
@@ -81,7 +87,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     rng = random.Random(5)
     shared = [rng.randrange(199) for _ in range(100)]
     prompts = [shared, shared[:80] + [7] * 9, [rng.randrange(199)], [rng.randrange(199) for _ in range(150)]]
-    found = Subject(config, load_model(config), reference, prompts, [])
+    found = Subject(config, load_model(config), reference, prompts, [], ADAPTED[request.param])
     for prompt in prompts:
         (tokens,) = texts(found.engine()[0], [ask("a", prompt)])
         with torch.no_grad():
@@ -179,14 +185,12 @@ def test_a_draft_tree_is_cut_to_its_first_path(subject: Subject, monkeypatch: py
     assert len(runner.plans) < NEW_TOKENS / 2
 
 
-def test_an_adapter_of_the_delta_nets_changes_the_answer(subject: Subject, tmp_path: Path) -> None:
+def test_an_adapter_of_a_mixer_changes_the_answer(subject: Subject, tmp_path: Path) -> None:
     model = load_model(subject.config)  # adapters' slots stay in its layers
     store = AdapterStore(model.sites, AdapterLimits(), model.dtype, model.device)
-    own = Subject(subject.config, model, subject.reference, subject.prompts, subject.alone)
+    own = replace(subject, model=model)
     answers = []
-    for number, end in enumerate(
-        ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "linear_attn.out_proj")
-    ):
+    for number, end in enumerate(subject.modules):
         folder = write_adapter(tmp_path / end, model, Recipe(ends=(end,), size=3.0, seed=number))
         digest = store.load_now(end, folder).digest
         request = msgspec.structs.replace(subject.requests()[0], adapter=digest)

@@ -158,6 +158,16 @@ DELTA_VISION = {
         **{"out_hidden_size": 64, "num_position_embeddings": 16},
     }
 }
+LFM2 = {
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "full_attention", "conv", "conv"],
+    "initializer_range": 0.1,
+}
+LFM2_MOE = {
+    **{"num_experts_per_tok": 2, "num_experts": 5, "moe_intermediate_size": 40, "num_dense_layers": 1},
+    **LFM2,
+}
+CONV_LAST = ["full_attention", "full_attention", "conv", "conv"]
 DELTA_FIRST = {"layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}
 OMITTED = (
     "num_key_value_heads",
@@ -385,6 +395,14 @@ VARIANTS = [
     Variant("qwen3-next-mixed", "qwen3_next", {**DELTA_MOE, "mlp_only_layers": [1], "norm_topk_prob": False}),
     Variant("qwen3-next-one-head", "qwen3_next", {**DELTA_MOE, "linear_num_key_heads": 4}),
     Variant("qwen3-next-types", "qwen3_next", {**DELTA_MOE, **DELTA_FIRST, "tie_word_embeddings": True}),
+    Variant("lfm2", "lfm2", LFM2),
+    Variant("lfm2-biases", "lfm2", {**LFM2, "conv_bias": True, "conv_L_cache": 2, "block_multiple_of": 32}),
+    Variant("lfm2-exact", "lfm2", {**LFM2, "block_auto_adjust_ff_dim": False, "layer_types": CONV_LAST}),
+    Variant("lfm2-untied", "lfm2", {**LFM2, "tie_word_embeddings": False, "conv_L_cache": 5, **MHA}),
+    Variant("lfm2-moe", "lfm2_moe", LFM2_MOE),
+    Variant("lfm2-moe-no-bias", "lfm2_moe", {**LFM2_MOE, "use_expert_bias": False, "conv_bias": True}),
+    Variant("lfm2-moe-raw", "lfm2_moe", {**LFM2_MOE, "norm_topk_prob": False, "routed_scaling_factor": 2.5}),
+    Variant("lfm2-moe-sparse", "lfm2_moe", {**LFM2_MOE, "num_dense_layers": 0, **MHA}),
     Variant("qwen3.5-moe", "qwen3_5_moe_text", DELTA_MOE),
     Variant("qwen3.5-moe-one", "qwen3_5_moe_text", {**DELTA_MOE, "num_experts_per_tok": 1, **DELTA_FIRST}),
     Variant("qwen3.5-moe-tied", "qwen3_5_moe_text", {**DELTA_MOE, "tie_word_embeddings": True, **MHA}),

@@ -25,6 +25,8 @@ SELECTORS = {"architecture", "architectures", "model_type"}
 
 # The class's own defaults make half of a head an odd number of dimensions, or leave out the heads of keys.
 NEEDED: dict[str, dict[str, Any]] = {
+    "lfm2": {"block_auto_adjust_ff_dim": False},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "glm4_moe": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
 }

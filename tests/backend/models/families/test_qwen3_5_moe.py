@@ -40,7 +40,7 @@ def logits(folder: Path) -> Tensor:
 
 
 def test_experts_in_two_tensors(tmp_path: Path) -> None:
-    """As they are published: [E, 2 I, D], all gates before the ups, and [E, D, I]."""
+    """Published ones are so: [E, 2 I, D], all gates before the ups, and [E, D, I]."""
     write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3.5-moe"), tmp_path)
     apart = logits(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
