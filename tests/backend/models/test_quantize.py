@@ -17,6 +17,7 @@ from torch import Tensor
 from backend.config import EngineConfig, QuantizeConfig, RoundingScheme
 from backend.errors import CheckpointError
 from backend.kernels.linear.int8 import IS_AVAILABLE, Int8Weight
+from backend.layers.gated_delta import GatedDeltaNet
 from backend.layers.mlp import MLP
 from backend.models import quantize
 from backend.models.loaded import LoadedModel, load_model
@@ -163,6 +164,19 @@ def test_stacked_experts_are_refused(tmp_path: Path) -> None:
     write_checkpoint(BY_NAME["gpt-oss"], tmp_path)
     with pytest.raises(CheckpointError, match="has stacked experts, which `quantize` cannot round"):
         load(tmp_path, "int4")
+
+
+def test_the_gates_of_a_state_are_not_rounded(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["qwen3.5"], tmp_path / "c")
+    exact, model = load(tmp_path / "c", None), load(tmp_path / "c", "int4", kept=str(tmp_path / "kept"))
+    (path,) = (tmp_path / "kept").glob("*.safetensors")
+    rounded = {name.rpartition(".linear_attn.")[2] for name in load_file(path) if ".linear_attn." in name}
+    assert {name.partition(".")[0] for name in rounded} == {"in_proj_qkv", "in_proj_z", "out_proj"}
+    for own, other in zip(exact.decoder.layers, model.decoder.layers, strict=True):
+        if isinstance(own.mixer, GatedDeltaNet) and isinstance(other.mixer, GatedDeltaNet):
+            x = torch.randn(3, exact.config.hidden_size).to(exact.dtype)
+            assert torch.equal(other.mixer.gates(x), own.mixer.gates(x))
+            assert not torch.equal(other.mixer.inputs(x), own.mixer.inputs(x))
 
 
 def test_layers_that_share_keys_are_rounded_without_prompts(tmp_path: Path) -> None:
