@@ -114,6 +114,13 @@ def _tell_limits(config: EngineConfig, states: StateLayout, slots: StateSlots) -
             "prefixes are not cached: a quarter of the KV memory holds no recurrent state of %.1f MiB; %s",
             *(size_mib, remedy),
         )
+    longest = MAX_LOGGED - 1
+    if config.speculative.tree_nodes or config.speculative.max_tokens > longest:
+        logger.warning(
+            "drafts are chains of at most %s tokens, not as speculative.tree_nodes and max_tokens say: model "
+            "%r has recurrent states",
+            *(longest, config.model),
+        )
 
 
 def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:

@@ -69,11 +69,11 @@ class Engine:
             if facts.num_checkpoints
             else None,
         )
-        max_running = min(config.max_running, facts.max_running)
+        self.max_running = min(config.max_running, facts.max_running)
         limits = SchedulerConfig(
             max_model_tokens=facts.max_model_tokens,
-            max_batch_tokens=max(config.max_batch_tokens, max_running),
-            max_running=max_running,
+            max_batch_tokens=max(config.max_batch_tokens, self.max_running),
+            max_running=self.max_running,
             max_queue=config.max_queue,
             max_draft_tokens=facts.max_draft_tokens,
         )

@@ -103,6 +103,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     num_waiting: int = 0
     num_running: int = 0
+    max_running: int = 0  # the setting, or fewer where memory for recurrent states is short
     waiting_tokens: int = 0  # of prompts that are not computed
     admission_interval_s: float = 0.0  # measured time between two admissions from the queue
     prefill_s_per_token: float = 0.0  # measured; 0: not yet

@@ -115,6 +115,7 @@ class StatsCollector:
         return EngineStats(
             num_waiting=engine.scheduler.num_waiting,
             num_running=engine.scheduler.num_running,
+            max_running=engine.max_running,
             waiting_tokens=engine.scheduler.waiting_tokens,
             admission_interval_s=engine.scheduler.admission_interval_s,
             prefill_s_per_token=engine.scheduler.budget.prefill_s_per_token,

@@ -54,6 +54,10 @@ GAUGES: Final = {
         "Measured time of a decode step at the present batch size; 0: not measured yet.",
     ),
     "num_running": ("penstock_engine_running_requests", "Sequences running."),
+    "max_running": (
+        "penstock_engine_max_running_requests",
+        "Sequences that can run at once: `max_running`, or fewer where recurrent states do not fit.",
+    ),
     "free_pages": ("penstock_engine_free_pages", "KV pages free or evictable."),
     "total_pages": ("penstock_engine_total_pages", "KV pages."),
     "adapters_on_device": ("penstock_engine_adapters_on_device", "Adapters ready for the next step."),

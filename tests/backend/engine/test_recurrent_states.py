@@ -23,7 +23,7 @@ from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.draft_model import load_draft_model
 from backend.types import DraftOptions, DraftTree, Plan, Request, SamplingParams, Sequence
-from tests.backend.engine.driving import texts
+from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import Recipe, write_adapter
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
@@ -102,6 +102,14 @@ def ask(name: str, prompt: list[int], **changes: Any) -> Request:  # noqa: ANN40
     return Request(request_id=name, prompt_token_ids=prompt, params=params, **changes)
 
 
+def scored(engine: Engine, prompt: list[int]) -> list[tuple[int, float]]:
+    """The answer with log-probabilities, which a wrong state changes before it changes the tokens."""
+    request = ask("a", prompt)
+    request = msgspec.structs.replace(request, params=msgspec.structs.replace(request.params, logprobs=0))
+    records = [record for output in run(engine, [request])["a"] for record in output.logprobs or []]
+    return [(record.token_id, record.logprob) for record in records]
+
+
 def test_together_and_again(subject: Subject) -> None:
     engine, _ = subject.engine()
     for _ in range(2):
@@ -114,10 +122,23 @@ def test_prompts_in_chunks(subject: Subject) -> None:
     assert max(chunk.num_tokens for plan in runner.plans for chunk in plan.chunks) <= 20
 
 
-def test_preempted_sequences_begin_again(subject: Subject) -> None:
-    engine, _ = subject.engine(num_pages=14)
+def test_preempted_sequences_go_on_from_a_checkpoint(subject: Subject) -> None:
+    engine, runner = subject.engine(num_pages=22)
     assert texts(engine, subject.requests()) == subject.alone
     assert engine.scheduler.preemptions_total
+    last, starts = {}, []
+    for chunk in (chunk for plan in runner.plans for chunk in plan.chunks):
+        if chunk.start < last.get(chunk.sequence, 0):
+            starts.append(chunk.start)
+        last[chunk.sequence] = chunk.end
+    assert starts and max(starts) >= CHECKPOINT_TOKENS
+
+
+def test_without_a_prefix_cache_preempted_sequences_begin_again(subject: Subject) -> None:
+    engine, runner = subject.engine(num_pages=14, prefix_cache=False)
+    assert texts(engine, subject.requests()) == subject.alone
+    assert engine.scheduler.preemptions_total and engine.kv.num_checkpoints == 0
+    assert runner.facts.num_states == runner.facts.max_running
 
 
 def test_cancelled_rows_are_used_by_others(subject: Subject) -> None:
@@ -150,6 +171,31 @@ def test_a_failed_step_is_computed_again(subject: Subject, failures: set[int]) -
     runner.failures = set(failures)
     assert texts(engine, subject.requests()) == subject.alone
     assert not runner.failures
+
+
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_a_lost_state_is_computed_from_its_newest_checkpoint(
+    subject: Subject, prefix_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, runner = subject.engine(prefix_cache=prefix_cache)
+    engine.add(ask("a", subject.prompts[3] * 2))
+    while not engine._active["a"].sequence.num_output_tokens:
+        engine.step()
+    sequence = engine._active["a"].sequence
+    states = runner._storage.states
+    assert states is not None
+    states._positions[sequence.row] = -1
+    counts: list[int] = []
+    forward = LoadedModel.forward
+    monkeypatch.setattr(
+        LoadedModel,
+        "forward",
+        lambda self, token_ids, *others: (counts.append(len(token_ids)), forward(self, token_ids, *others))[
+            1
+        ],
+    )
+    engine.step()
+    assert counts == ([300 - 256, 1] if prefix_cache else [300, 1])
 
 
 @pytest.mark.parametrize("every", [2, 5, 1000])
@@ -208,16 +254,28 @@ def test_a_second_request_computes_what_its_checkpoint_lacks(subject: Subject) -
     rng = random.Random(11)
     shared = [rng.randrange(199) for _ in range(2000)]
     prompts = [shared + [rng.randrange(199) for _ in range(n)] for n in (90, 70, 50)]
-    alone = [texts(subject.engine()[0], [ask("a", prompt)]) for prompt in prompts]
+    alone = [scored(subject.engine()[0], prompt) for prompt in prompts]
     engine, runner = subject.engine(num_pages=512)
     computed = []
     for prompt, want in zip(prompts, alone, strict=True):
         runner.plans.clear()
-        assert texts(engine, [ask("a", prompt)]) == want
+        assert scored(engine, prompt) == want
         ends = [chunk.num_tokens for plan in runner.plans for chunk in plan.chunks]
         computed.append(sum(ends) - (NEW_TOKENS - 1) - len(prompt) + 2000)
     assert computed == [2000, 2000 - 1536, 2000 - 1984]
     assert computed[1] <= CHECKPOINT_TOKENS + INTERVAL_TOKENS
+
+
+def test_the_log_tells_that_drafts_are_short_chains(
+    subject: Subject, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        subject.engine()
+        assert not caplog.text
+        for speculative in (SpeculativeConfig(tree_nodes=4), SpeculativeConfig(max_tokens=9)):
+            subject.engine(speculative=speculative)
+            assert "drafts are chains of at most 8 tokens" in caplog.text
+            caplog.clear()
 
 
 def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
@@ -229,9 +287,18 @@ def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptur
         facts = runner_facts(config, subject.model)
     assert facts.max_running == 10 and facts.num_checkpoints == 5
     assert facts.num_pages == 5 * slot // layout.page_bytes
+    storage = subject.model.new_kv_storage(facts.num_pages, facts.num_states)
+    assert storage.states is not None and storage.states.num_slots == 15
+    tensors = [*storage.memory, *(tensor for layer in storage.states.layers for tensor in layer)]
+    assert 19 * slot < sum(tensor.nbytes for tensor in tensors) <= 20 * slot
     assert "max_running is 10, not 128" in caplog.text
     with pytest.raises(CheckpointError, match="kv_cache_bytes"):
         runner_facts(msgspec.structs.replace(config, kv_cache_bytes=slot), subject.model)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        engine, _ = subject.engine(kv_cache_bytes=3 * slot, num_pages=None)
+    assert "max_running is 1, not 4" in caplog.text and "prefixes are not cached" in caplog.text
+    assert texts(engine, [ask("a", subject.prompts[0])]) == subject.alone[:1]
 
 
 def test_it_is_no_draft_model(subject: Subject) -> None:

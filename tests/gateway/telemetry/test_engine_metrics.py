@@ -33,6 +33,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
     stats = EngineStats(
         num_waiting=3,
         num_running=4,
+        max_running=23,
         waiting_tokens=21,
         admission_interval_s=0.5,
         prefill_s_per_token=0.125,
@@ -77,6 +78,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "heartbeat_age_seconds": 0.25,
         "queue_requests": 3,
         "running_requests": 4,
+        "max_running_requests": 23,
         "waiting_tokens": 21,
         "admission_interval_seconds": 0.5,
         "prefill_seconds_per_token": 0.125,
