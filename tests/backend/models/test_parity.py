@@ -16,6 +16,7 @@ from tests.backend.models.checkpoints import VARIANTS, Variant, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 
 MAX_DIFFERENCE = 1e-4
+MAX_NOISE = 1e-5
 
 _FIRST = {variant.model_type: variant for variant in reversed(VARIANTS)}.values()
 _EVERY_RULE = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
@@ -40,6 +41,16 @@ class Pair:
         with torch.no_grad():
             logits: Tensor = self.theirs(torch.tensor([tokens])).logits[0]
         return logits
+
+    def cached(self, tokens: list[int], prompt: int) -> Tensor:
+        """The same, the tokens behind those of the prompt one by one with a cache."""
+        ids = torch.tensor([tokens])
+        with torch.no_grad():
+            out = self.theirs(ids[:, :prompt], use_cache=True)
+            parts, cache = [out.logits[0]], out.cache
+            for t in range(prompt, len(tokens)):
+                parts.append(self.theirs(ids[:, t : t + 1], cache=cache, use_cache=True).logits[0])
+        return torch.cat(parts)
 
     def assert_greedy(self, prompt: list[int], continuation: list[int]) -> None:
         """Transformers, given the prompt and the continuation so far, chooses every token of it.
@@ -127,25 +138,14 @@ def test_greedy_equals_generate(pair: Pair) -> None:
     assert Driver(pair.ours).greedy([Track(list(prompt))], 16) == [out[0, len(prompt) :].tolist()]
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [variant for variant in VARIANTS if "linear_num_key_heads" in str(variant.changes)],
-    ids=lambda variant: variant.name,
-    indirect=True,
-)
-def test_transformers_agrees_with_itself_where_there_are_states(pair: Pair) -> None:
-    """Else a difference would not be ours: recurrent states amplify noise where weights are large."""
-    tokens = torch.tensor([random_tokens(75, seed=1)])
-    with torch.no_grad():
-        first = pair.theirs(tokens[:, :40], use_cache=True)
-        parts, cache = [first.logits[0]], first.cache
-        for t in range(40, 75):
-            parts.append(pair.theirs(tokens[:, t : t + 1], cache=cache, use_cache=True).logits[0])
-    theirs = pair.expected(tokens[0].tolist())
-    noise = (torch.cat(parts) - theirs).abs().max().item()
-    (ours,) = Driver(pair.ours).step([(Track(tokens[0].tolist()), 75)])
-    print(f"transformers against its own cache: {noise:.1e}; we: {(ours - theirs).abs().max().item():.1e}")
-    assert noise <= 1e-5
+def test_transformers_agrees_with_itself(pair: Pair) -> None:
+    """Else a difference would not be ours: noise grows with the weights, which a variant can make smaller."""
+    tokens = random_tokens(75, seed=1)
+    whole = pair.expected(tokens)
+    noise = (pair.cached(tokens, 59) - whole).abs().max().item()
+    (ours,) = Driver(pair.ours).step([(Track(tokens), 75)])
+    print(f"transformers against its own cache: {noise:.1e}; we: {(ours - whole).abs().max().item():.1e}")
+    assert noise <= MAX_NOISE
 
 
 @whole
