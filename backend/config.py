@@ -17,9 +17,11 @@ RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportio
 Activation = Literal["silu", "gelu_tanh", "relu2", "plain_gelu_tanh", "xielu"]
 """The first two gate a second projection; the others are applied to the only one."""
 NormKind = Literal["rms", "layer", "biased_layer"]
-QKNorm = Literal["head", "rotated_head", "all", "layer"]
+QKNorm = Literal["head", "rotated_head", "all", "layer", "unit"]
 """RMSNorm of each query and key head with weights of its size, the same after rotation, or of all query heads
-and all key heads; or LayerNorm of each head with weights of its own."""
+and all key heads; LayerNorm of each head with weights of its own; or RMSNorm of each head without weights."""
+OutputGateKind = Literal["sigmoid", "softplus", "head_softplus"]
+"""Each feature of what attention gives has a gate, or each head."""
 RouterScores = Literal["softmax", "sigmoid"]
 GroupScore = Literal["top2", "max"]
 """A group of experts by the sum of its two highest scores, or by its highest."""
@@ -137,6 +139,7 @@ class AttentionSpec:
     softcap: float | None = None  # scores become softcap * tanh(scores / softcap)
     has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
     has_gate: bool = False  # the query projection also has a gate for each head's output, after its query
+    output_gate: OutputGateKind | None = None  # times what a projection of its own makes of the input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +216,7 @@ class RoutingConfig:
     group_score: GroupScore = "top2"
     share_factor: float = 1.0
     sum_offset: float = 0.0  # plus the sum that the chosen experts' scores are divided by
+    softcap: float | None = None  # the router's logits become softcap * tanh(logits / softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +296,9 @@ class Scalars:
     logits: float = 1.0  # times the logits
     softcap: float | None = None  # then logits become softcap * tanh(logits / softcap)
     norm_offset: float = 0.0  # plus the weights of norms
+    final_norm_offset: float | None = None  # in place of it for the last norm
+    out_norm_eps: float | None = None  # of norms after sublayers, where it is another one
+    embedding_norm: bool = False  # RMSNorm without weights of each token's embedding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

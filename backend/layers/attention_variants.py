@@ -13,6 +13,7 @@ from backend.kernels.swiglu import sigmoid_gate
 from backend.layers.attention import Attention, AttentionContext, AttentionShape
 from backend.layers.linear import Linear
 from backend.layers.norm import Norm
+from backend.layers.output_gate import OutputGate
 
 
 class VariantAttention(Attention):
@@ -21,7 +22,7 @@ class VariantAttention(Attention):
     Its angles are the context's `by_rope[rope]`, and may turn only the first dimensions of each head.
     """
 
-    __slots__ = ("query_scale", "rope", "sinks", "spec")
+    __slots__ = ("output_gate", "query_scale", "rope", "sinks", "spec")
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class VariantAttention(Attention):
         linears: tuple[Linear, Linear],
         qk_norm: Norm | None,
         sinks: Tensor | None = None,
+        output_gate: OutputGate | None = None,
     ) -> None:
         """`linears`: qkv and out; `qk_norm` has a weight for each feature of all heads where spec says so.
 
@@ -40,6 +42,7 @@ class VariantAttention(Attention):
         self.spec = spec
         self.rope = rope
         self.sinks = sinks
+        self.output_gate = output_gate
         self.query_scale = 1.0 if spec.scale is None else spec.scale * spec.head_dim**0.5
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
@@ -67,13 +70,15 @@ class VariantAttention(Attention):
         attended = self._attend(queries, context.kv.layers[shape.layer], context.plan.by_window[shape.window])
         if gates is not None:
             attended = sigmoid_gate(torch.cat((gates.flatten(1), attended), dim=1))
+        if self.output_gate is not None:
+            attended = self.output_gate(x, attended, context.adapters)
         return self.out(attended, context.adapters)
 
     def _normalise(self, queries_keys: Tensor) -> None:
         norm, num_heads = self.qk_norm, self.shape.num_heads
         if norm is None:
             return
-        if self.spec.qk_norm in ("head", "rotated_head", "layer"):
+        if self.spec.qk_norm in ("head", "rotated_head", "layer", "unit"):
             queries_keys.copy_(norm(queries_keys))
             return
         begin = 0

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.kernels.rms_norm import rms_norm
+
 
 class Embedding:
     """Rows of a table [vocab, D]; kept in the checkpoint's dtype, looked up in the model's.
@@ -24,3 +26,18 @@ class Embedding:
         """[T] → [T, D], a new tensor that the caller may change."""
         rows = F.embedding(token_ids, self.weight).to(self.dtype)
         return rows if self.scale == 1 else rows.mul_(self.scale)
+
+
+class NormedEmbedding(Embedding):
+    """Rows of a table, each with RMSNorm without weights."""
+
+    __slots__ = ("eps", "ones")
+
+    def __init__(self, weight: Tensor, dtype: torch.dtype, eps: float) -> None:
+        super().__init__(weight, dtype)
+        self.eps = eps
+        self.ones = torch.ones(weight.shape[1], dtype=dtype, device=weight.device)
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """The same as of its base."""
+        return rms_norm(super().__call__(token_ids), self.ones, self.eps)

@@ -31,6 +31,8 @@ class ScoredChoice:
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Logits [T, E] → shares [T, k] float32 and experts [T, k] int64."""
         logits = logits.float()
+        if (softcap := self.routing.softcap) is not None:
+            logits = (logits / softcap).tanh_().mul_(softcap)
         scores = sigmoid(logits) if self.routing.scores == "sigmoid" else torch.softmax(logits, dim=-1)
         ranked = scores if self.bias is None else scores + self.bias
         if self.routing.num_groups > 1:

@@ -23,13 +23,14 @@ from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
-from backend.layers.embedding import Embedding
+from backend.layers.embedding import Embedding, NormedEmbedding
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mlp import MLP, XIELU
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import BesideNorms, NormedExperts, ScoredChoice, SharedMoE
 from backend.layers.norm import LayerNorm, NoNorm, Norm, RMSNorm, Scale
+from backend.layers.output_gate import OutputGate
 from backend.layers.rope import Rope, halves_order
 from backend.models.decoder import (
     Decoder,
@@ -80,12 +81,19 @@ class DecoderBuilder:
             make = partial(LayerInputDecoder, layer_inputs=self._layer_inputs(inputs))
         return make(
             config=config,
-            embedding=Embedding(_own(embedding), self.precision.compute, config.scalars.embedding),
+            embedding=self.embedding(embedding),
             ropes=self.ropes(),
             layers=layers,
             final_norm=self._own_norm(names.final_norm),
             head=head,
         )
+
+    def embedding(self, table: Tensor) -> Embedding:
+        """The embedding of tokens."""
+        scalars, compute = self.config.scalars, self.precision.compute
+        if scalars.embedding_norm:
+            return NormedEmbedding(_own(table), compute, self.config.rms_norm_eps)
+        return Embedding(_own(table), compute, scalars.embedding)
 
     def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
         names, width = self.names.layer_inputs, spec.size * self.config.num_layers
@@ -131,6 +139,8 @@ class DecoderBuilder:
         if names.attention_out_norm and names.mlp_out_norm:
             names_out = names.attention_out_norm, names.mlp_out_norm
             attention_out, mlp_out = (self._own_norm(prefix + name) for name in names_out)
+            if (eps := self.config.scalars.out_norm_eps) is not None:
+                attention_out.eps = mlp_out.eps = eps
             if names.layer_scale is None:
                 return OutputNormLayer(*sublayers, attention_out, mlp_out)
             inputs = None if spec.inputs is None else self._layer_input_block(prefix, spec.inputs)
@@ -183,7 +193,11 @@ class DecoderBuilder:
         if spec.has_sinks:
             sinks = _own(self.reader.get(prefix + names.sinks, (spec.num_heads,)))
             sinks = sinks.to(self.precision.device, torch.float32)
-        return VariantAttention(shape, spec, rope, linears, qk_norm, sinks)
+        gate = None
+        if spec.output_gate is not None:
+            rows = spec.num_heads if spec.output_gate == "head_softplus" else queries
+            gate = OutputGate(self.linear({prefix + names.output_gate: rows}, hidden_size), spec.output_gate)
+        return VariantAttention(shape, spec, rope, linears, qk_norm, sinks, gate)
 
     def _order(self, spec: AttentionSpec, num_heads: int) -> Tensor | None:
         return None if spec.rope is None else halves_order(spec.rope, spec.head_dim, num_heads)
@@ -193,13 +207,17 @@ class DecoderBuilder:
         has_one_rope = spec.rope is not None and spec.rope.rotated == 1 and len(self.config.ropes) == 1
         has_rope_everywhere = all(attention.rope is not None for attention in self.config.attentions)
         has_plain_scores = (spec.scale, spec.softcap, spec.query_growth) == (None,) * 3 and not spec.has_sinks
-        has_known_parts = spec.qk_norm in (None, "head") and not spec.value_norm and not spec.has_gate
+        is_gated = spec.has_gate or spec.output_gate is not None
+        has_known_parts = spec.qk_norm in (None, "head") and not spec.value_norm and not is_gated
         return has_one_rope and has_rope_everywhere and has_plain_scores and has_known_parts
 
     def _qk_norm(self, prefix: str, spec: AttentionSpec) -> Norm:
         """One norm for queries and keys, with one row of weights per head, or one number for each feature."""
         if spec.qk_norm == "layer":
             return self._qk_layer_norm(prefix, spec)
+        if spec.qk_norm == "unit":
+            ones = torch.ones(spec.num_heads + spec.num_kv_heads, spec.head_dim)
+            return RMSNorm(self._place(ones), self.config.rms_norm_eps)
         if spec.kv_source is not None:
             weight = self._norm_weight(prefix + self.names.query_norm, spec.head_dim)
             return RMSNorm(weight.expand(spec.num_heads, -1), self.config.rms_norm_eps)
@@ -413,7 +431,10 @@ class DecoderBuilder:
 
     def _norm_weight(self, name: str, size: int) -> Tensor:
         """With the family's offset: 1 + w is rounded once, after the addition."""
-        weight, offset = self.reader.get(name, (size,)), self.config.scalars.norm_offset
+        weight, scalars = self.reader.get(name, (size,)), self.config.scalars
+        offset = scalars.norm_offset
+        if name == self.names.final_norm and scalars.final_norm_offset is not None:
+            offset = scalars.final_norm_offset
         return _own(self._place(weight.float() + offset if offset else weight))
 
     def _check_biases(self, names: Iterable[str]) -> None:

@@ -72,16 +72,24 @@ def beside_experts(reader: ConfigReader, dense: DenseSpec) -> MoEConfig:
 def sparse_layers(
     reader: ConfigReader, attention: AttentionSpec, moe: MoEConfig, default_dense: int
 ) -> tuple[LayerSpec, ...]:
-    """Experts by `mlp_layer_types`, or in all but the first `first_k_dense_replace` layers."""
+    """All with this attention, and blocks of `sparse_blocks`."""
+    blocks = sparse_blocks(reader, moe, "first_k_dense_replace", default_dense)
+    return tuple(LayerSpec(attention, block) for block in blocks)
+
+
+def sparse_blocks(
+    reader: ConfigReader, moe: MoEConfig, dense_key: str, default_dense: int
+) -> list[DenseSpec | MoEConfig]:
+    """Experts by `mlp_layer_types`, or in all layers but as many of the first as `dense_key` says."""
     blocks: Mapping[str, DenseSpec | MoEConfig] = {"dense": read_dense(reader), "sparse": moe}
     count, found = num_layers(reader), reader.raw.get("mlp_layer_types")
-    first = reader.number("first_k_dense_replace", default_dense)
+    first = reader.number(dense_key, default_dense)
     if not 0 <= first <= count or first != int(first):
-        raise reader.error("first_k_dense_replace", first, f"a whole number from 0 to {count}")
+        raise reader.error(dense_key, first, f"a whole number from 0 to {count}")
     by_first = ["dense"] * int(first) + ["sparse"] * (count - int(first))
     names = by_first if found is None else found
     if not isinstance(names, list) or len(names) != count or not set(map(str, names)) <= set(blocks):
         raise reader.error("mlp_layer_types", found, f"a list of {count} names, each 'dense' or 'sparse'")
-    if reader.raw.get("first_k_dense_replace") is not None and names != by_first:
-        raise reader.error("mlp_layer_types", found, f"what first_k_dense_replace={int(first)} says")
-    return tuple(LayerSpec(attention, blocks[name]) for name in names)
+    if reader.raw.get(dense_key) is not None and names != by_first:
+        raise reader.error("mlp_layer_types", found, f"what {dense_key}={int(first)} says")
+    return [blocks[name] for name in names]

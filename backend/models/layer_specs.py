@@ -118,6 +118,14 @@ def typed_layers(
     return tuple(kinds[name] for name in read_layer_types(reader) or pattern)
 
 
+def check_rotated(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+    """The layers, some of which must rotate positions."""
+    if all(layer.attention.rope is None for layer in layers):
+        found = reader.raw.get("layer_types")
+        raise reader.unsupported("layer_types", found, "models with rotation in some layer")
+    return layers
+
+
 _BY_LAYER = {"head_dim", "num_key_value_heads"}
 
 

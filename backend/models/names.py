@@ -99,6 +99,7 @@ class WeightNames:
     query_norm: str = "self_attn.q_norm.weight"
     key_norm: str = "self_attn.k_norm.weight"
     sinks: str = "self_attn.sinks"
+    output_gate: str = "self_attn.gate_proj.weight"
     attention_out_norm: str | None = None  # of what attention adds to the residual stream
     mlp_norm: str | None = "post_attention_layernorm.weight"
     mlp_out_norm: str | None = None

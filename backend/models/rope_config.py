@@ -22,18 +22,19 @@ def read_rope(reader: ConfigReader, *, can_be_partial: bool = False) -> RopeConf
     if any(isinstance(value, dict) for value in found.values()):
         raise reader.unsupported("rope_parameters", sorted(found), "the same for all layers")
     partial = found.get("partial_rotary_factor", reader.raw.get("partial_rotary_factor"))
-    if partial in (None, 1):
-        return _read(reader, found)
-    if not can_be_partial:
+    if partial not in (None, 1) and not can_be_partial:
         raise reader.unsupported("partial_rotary_factor", partial, "1.0")
-    own = ConfigReader(reader.path, {"partial_rotary_factor": partial})
-    return replace(_read(reader, found), rotated=own.positive_number("partial_rotary_factor"))
+    return _read_partial(reader, {**found, "partial_rotary_factor": partial})
 
 
 def read_ropes(
-    reader: ConfigReader, local_theta: float, *, can_be_proportional: bool = False
+    reader: ConfigReader,
+    local_theta: float,
+    *,
+    can_be_proportional: bool = False,
+    can_be_partial: bool = False,
 ) -> dict[str, RopeConfig]:
-    """One for each of LAYER_TYPES, as Gemma 3 has them.
+    """One for each of LAYER_TYPES, as Gemma 3 has them; the other arguments are those of `read_rope`.
 
     transformers 5 nests them by type. Before, only full attention had a scaling, and sliding layers had
     `rope_local_base_freq`, or else `local_theta`.
@@ -50,7 +51,8 @@ def read_ropes(
         if not isinstance(section, dict):
             raise reader.error("rope_parameters", sorted(found), f"an object for {name!r}")
         is_proportional = can_be_proportional and _type(section) == "proportional"
-        ropes[name] = (_read_proportional if is_proportional else _read)(reader, section)
+        read = _read_partial if can_be_partial else _read
+        ropes[name] = (_read_proportional if is_proportional else read)(reader, section)
     return ropes
 
 
@@ -80,6 +82,11 @@ def _type(found: dict[str, Any]) -> object:
     if name == "mrope" and isinstance(found.get("mrope_section"), list):
         return "default"
     return "longrope" if name == "su" else name
+
+
+def _read_partial(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
+    share = ConfigReader(reader.path, found).positive_number("partial_rotary_factor", 1.0)
+    return replace(_read(reader, found), rotated=share)
 
 
 def _read_proportional(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:

@@ -7,6 +7,7 @@ compares architecture names. Adding a family: its module, a line here, a variant
 from __future__ import annotations
 
 from backend.models.families import (
+    afmoe,
     apertus,
     arcee,
     cohere,
@@ -27,6 +28,7 @@ from backend.models.families import (
     granitemoe,
     hunyuan_v1_dense,
     hy_v3,
+    laguna,
     lfm2,
     lfm2_moe,
     llama,
@@ -35,6 +37,7 @@ from backend.models.families import (
     mistral,
     mistral3,
     mixtral,
+    muse_glimmer,
     nemotron,
     olmo2,
     olmo3,
@@ -61,6 +64,7 @@ __all__ = ["BY_MODEL_TYPE", "FAMILIES", "Family"]
 FAMILIES: dict[str, Family] = {
     family.architecture: family
     for family in (
+        afmoe.FAMILY,
         apertus.FAMILY,
         arcee.FAMILY,
         cohere.FAMILY,
@@ -81,6 +85,7 @@ FAMILIES: dict[str, Family] = {
         granitemoe.FAMILY,
         hunyuan_v1_dense.FAMILY,
         hy_v3.FAMILY,
+        laguna.FAMILY,
         lfm2.FAMILY,
         lfm2_moe.FAMILY,
         llama.FAMILY,
@@ -89,6 +94,7 @@ FAMILIES: dict[str, Family] = {
         mistral.FAMILY,
         mistral3.FAMILY,
         mixtral.FAMILY,
+        muse_glimmer.FAMILY,
         nemotron.FAMILY,
         olmo2.FAMILY,
         olmo3.FAMILY,

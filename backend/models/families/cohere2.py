@@ -8,7 +8,7 @@ from backend.config import LayerSpec
 from backend.models.config_reader import ConfigReader
 from backend.models.families import cohere
 from backend.models.families.family import Family
-from backend.models.layer_specs import typed_layers, windowed
+from backend.models.layer_specs import check_rotated, typed_layers, windowed
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
@@ -18,11 +18,7 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     if sliding.window is None:
         sliding = full
     layers = typed_layers(reader, full, sliding, lambda layer: bool((layer + 1) % every))
-    if all(layer.attention.rope is None for layer in layers):
-        raise reader.unsupported(
-            "layer_types", reader.raw.get("layer_types"), "models with rotation in some layer"
-        )
-    return tuple(replace(layer, is_parallel=True) for layer in layers)
+    return tuple(replace(layer, is_parallel=True) for layer in check_rotated(reader, layers))
 
 
 DEFAULTS = {

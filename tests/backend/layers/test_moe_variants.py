@@ -68,6 +68,20 @@ def test_shares_of_scores_that_vanish_are_numbers() -> None:
     assert choice(torch.full((2, EXPERTS), -200.0))[0].isfinite().all()
 
 
+def test_capped_logits() -> None:
+    torch.manual_seed(6)
+    plain, capped = (RoutingConfig(scores="sigmoid", softcap=cap) for cap in (None, 1.5))
+    logits = torch.randn(9, EXPERTS) * 3
+    before = logits.clone()
+    choices = [
+        ScoredChoice(MoEConfig(EXPERTS, TOP_K, WIDE, True, each), each, None) for each in (plain, capped)
+    ]
+    shares, chosen = choices[1](logits)
+    expected, same = choices[0](1.5 * (logits / 1.5).tanh())
+    torch.testing.assert_close(shares, expected)
+    assert torch.equal(chosen, same) and torch.equal(logits, before)
+
+
 def made(*, has_gate: bool) -> SharedMoE:
     torch.manual_seed(3)
 

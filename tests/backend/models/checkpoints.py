@@ -50,8 +50,20 @@ QWEN2_MOE = {
 GLM_MOE = {"num_experts_per_tok": 2, "n_routed_experts": 6, "moe_intermediate_size": 40, "head_dim": 16}
 GLM_GROUPS = {**GLM_MOE, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": True}
 HY3 = {"num_experts_per_tok": 2, "num_experts": 6, "moe_intermediate_size": 40, "head_dim": 16}
+AFMOE = {"num_experts_per_tok": 2, "num_experts": 5, "moe_intermediate_size": 40, "head_dim": 16}
+AFMOE |= {"sliding_window": 21, "global_attn_every_n_layers": 2}
+MUSE = {"num_hidden_layers": 5, "head_dim": 16, "sliding_window": 21}
+MUSE_VISION = {
+    "vision_config": {
+        **{"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 48, "num_attention_heads": 2},
+        "patch_size": 14,
+    },
+    **{"out_hidden_size": 128, "projector_hidden_size": 32},
+}
+LAGUNA = {**AFMOE, "shared_expert_intermediate_size": 56, "num_attention_heads_per_layer": [4, 8, 2]}
 MINIMAX = {**MOE, "head_dim": 16, "rope_parameters": PARTIAL}
 ERNIE_MOE = {"moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 40, "num_hidden_layers": 4}
+QUARTER_SHARE = {"partial_rotary_factor": 0.25}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
 QUARTER = {**PARTIAL, "partial_rotary_factor": 0.25}
 SCALED = {"logit_scale": 0.25}
@@ -180,6 +192,32 @@ VARIANTS = [
     Variant("hy3-sparse", "hy_v3", {**HY3, "mlp_layer_types": ["sparse", "dense", "sparse"]}),
     Variant("hy3-biases", "hy_v3", {**HY3, "attention_bias": True, "num_shared_experts": 2}),
     Variant("hy3-tied", "hy_v3", {**HY3, "tie_word_embeddings": True, "router_scaling_factor": 1.5}),
+    Variant("afmoe", "afmoe", {**AFMOE, "mup_enabled": True, "route_scale": 2.5}),
+    Variant("afmoe-types", "afmoe", {**AFMOE, "layer_types": FULL_TYPES, "num_shared_experts": 1}),
+    Variant("afmoe-biases", "afmoe", {**AFMOE, "attention_bias": True, "num_dense_layers": 2, **MHA}),
+    Variant("afmoe-tied", "afmoe", {**AFMOE, "tie_word_embeddings": True, "num_dense_layers": 0}),
+    Variant("laguna", "laguna", {**LAGUNA, "layer_types": OLMO_TYPES, "moe_routed_scaling_factor": 2.5}),
+    Variant("laguna-elements", "laguna", {**LAGUNA, "gating": "per-element", "layer_types": FULL_TYPES}),
+    Variant(
+        "laguna-capped", "laguna", {**LAGUNA, "moe_router_logit_softcapping": 1.5, "attention_bias": True}
+    ),
+    Variant(
+        "laguna-yarn",
+        "laguna",
+        {
+            **{**LAGUNA, "layer_types": OLMO_TYPES, "mlp_layer_types": ["sparse", "dense", "sparse"]},
+            "rope_parameters": {"full_attention": {**YARN, **QUARTER_SHARE}, "sliding_attention": PARTIAL},
+        },
+    ),
+    _nested("muse-glimmer", "muse_glimmer", MUSE, MUSE_VISION),
+    _nested("muse-capped", "muse_glimmer", {**MUSE, "final_logit_softcapping": 0.5}, MUSE_VISION),
+    _nested("muse-biases", "muse_glimmer", {**MUSE, "attention_bias": True, **MHA}, MUSE_VISION),
+    _nested(
+        "muse-thetas",
+        "muse_glimmer",
+        {**MUSE, "num_hidden_layers": 3, "layer_types": OLMO_TYPES, "layer_rope_theta": [0, 1e4, 1e4]},
+        MUSE_VISION,
+    ),
     Variant("minimax-m2", "minimax_m2", MINIMAX),
     Variant("minimax-m2-full", "minimax_m2", {**MINIMAX, "rope_parameters": None, "head_dim": 24}),
     Variant("minimax-m2-tied", "minimax_m2", {**MINIMAX, "tie_word_embeddings": True, **MHA}),
@@ -397,7 +435,11 @@ def write_checkpoint(
     with torch.no_grad():
         for name, parameter in (*model.named_parameters(), *model.named_buffers()):
             # Otherwise zeros and ones: nothing would be compared.
-            if name.endswith(("bias", "sinks", ".scale", "expert_scale", "layer_scalar")) or "norm" in name:
+            if (
+                not parameter.any()
+                or name.endswith(("bias", "sinks", ".scale", "expert_scale", "layer_scalar"))
+                or "norm" in name
+            ):
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.to(dtype).save_pretrained(directory, **save)
     if not variant.omitted:

@@ -14,6 +14,7 @@ from backend.models.expert_specs import (
     read_either,
     read_experts,
     sigmoid_routing,
+    sparse_blocks,
     sparse_layers,
     with_shared,
 )
@@ -68,6 +69,13 @@ def test_which_layers_have_experts() -> None:
     assert kinds(mlp_layer_types=["sparse", "dense", "dense", "sparse"]) == [True, False, False, True]
     both = {"mlp_layer_types": ["dense", "dense", "sparse", "sparse"], "first_k_dense_replace": 2}
     assert kinds(**both) == [False, False, True, True]
+
+
+def test_another_key_of_the_dense_layers() -> None:
+    blocks = sparse_blocks(reader(own=3, first_k_dense_replace=0), experts(), "own", 1)
+    assert [block == experts() for block in blocks] == [False, False, False, True]
+    with pytest.raises(CheckpointError, match="'own' is 5.0"):
+        sparse_blocks(reader(own=5), experts(), "own", 1)
 
 
 @pytest.mark.parametrize(

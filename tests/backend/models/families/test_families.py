@@ -23,11 +23,13 @@ TRAINING = ROOT / "backend" / "pico"
 SELECTORS = {"architecture", "architectures", "model_type"}
 
 
-# The class's own defaults make half of a head an odd number of dimensions, or leave out the heads of keys.
+# The class's own defaults make half of a head an odd number of dimensions, leave out the heads of keys, or
+# use one of two rotations.
 NEEDED: dict[str, dict[str, Any]] = {
     "lfm2": {"block_auto_adjust_ff_dim": False},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "glm4_moe": {"head_dim": 128},
+    "laguna": {"layer_types": ["full_attention", "sliding_attention"] * 20},
     "nemotron": {"num_key_value_heads": 8},
 }
 
@@ -114,7 +116,8 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     same = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     same += ("num_key_value_heads", "max_position_embeddings")
     found: dict[str, object] = {name: getattr(config, name, None) for name in same}
-    found["tie_word_embeddings"] = outer.tie_word_embeddings
+    said = outer if hasattr(outer, "tie_word_embeddings") else config
+    found["tie_word_embeddings"] = said.tie_word_embeddings
     heads = config.hidden_size // config.num_attention_heads
     layers = range(config.num_hidden_layers)
     types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
