@@ -62,6 +62,7 @@ SUITES = {
     "backend/speculative/test_equality.py": "drafts change no output",
     "backend/speculative/test_model_drafters.py": "drafters with weights in an engine",
     "backend/speculative/test_tree_equality.py": "trees change no output",
+    "gateway/cli/test_broken_checkpoints.py": "checkpoints that penstock serve refuses",
     "gateway/providers/engine/test_enforced_calls.py": "calls by a model whose logits are random",
     "gateway/providers/upstream/test_both_transports.py": "what both transports do alike",
     "gateway/providers/upstream/test_cut_streams.py": "streams of all APIs, cut anywhere",

@@ -1,4 +1,4 @@
-"""Prompts of models whose other inputs are not loaded."""
+"""Prompts of models whose other inputs are not loaded, and of those without a chat template."""
 
 from __future__ import annotations
 
@@ -35,3 +35,16 @@ async def test_an_image(
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, "messages[0].content[1].type")
     assert reason in error["message"].lower()
+
+
+async def test_a_base_model_completes_but_does_not_chat(
+    make_app: MakeApp, provider: EngineProvider, tmp_path: Path
+) -> None:
+    service = EngineService(provider.client, Tokenizer.from_checkpoint(save_byte_level(tmp_path)))
+    message = {"role": "user", "content": "Hello"}
+    async with http_client(make_app(EngineProvider.of("ours", service))) as http:
+        chat = await http.post("/v1/chat/completions", json={"model": "ours", "messages": [message]})
+        done = await http.post("/v1/completions", json={"model": "ours", "prompt": "Hello", "max_tokens": 3})
+    assert chat.status_code == 400
+    assert "no chat template: use /v1/completions" in chat.json()["error"]["message"]
+    assert done.status_code == 200 and done.json()["usage"]["completion_tokens"] == 3
