@@ -173,6 +173,16 @@ def test_a_failed_step_is_computed_again(subject: Subject, failures: set[int]) -
     assert not runner.failures
 
 
+def test_a_second_turn_goes_on_from_the_answer(subject: Subject) -> None:
+    engine, runner = subject.engine()
+    first = [*subject.prompts[3], *[3] * 10]
+    second = [*first, *(token for token, _ in scored(engine, first)), 5, 6, 7]
+    assert len(first) < 192 < len(second)
+    runner.plans.clear()
+    assert scored(engine, second) == scored(subject.engine()[0], second)
+    assert runner.plans[0].chunks[0].start == 192
+
+
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_a_lost_state_is_computed_from_its_newest_checkpoint(
     subject: Subject, prefix_cache: bool, monkeypatch: pytest.MonkeyPatch
@@ -296,7 +306,7 @@ def test_memory_of_states_comes_first(subject: Subject, caplog: pytest.LogCaptur
         runner_facts(msgspec.structs.replace(config, kv_cache_bytes=slot), subject.model)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        engine, _ = subject.engine(kv_cache_bytes=3 * slot, num_pages=None)
+        engine, _ = subject.engine(kv_cache_bytes=3 * slot)
     assert "max_running is 1, not 4" in caplog.text and "prefixes are not cached" in caplog.text
     assert texts(engine, [ask("a", subject.prompts[0])]) == subject.alone[:1]
 

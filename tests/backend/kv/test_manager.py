@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from backend.kv.checkpoints import CheckpointPool, StateCopy
 from backend.kv.manager import KVManager
 from backend.types import PAGE_TOKENS, Request, SamplingParams, Sequence
 
@@ -158,3 +159,60 @@ def test_a_leak_is_detected() -> None:
     with pytest.raises(AssertionError):
         kv.check_invariants([])
     kv.check_invariants([sequence])
+
+
+def make_hybrid(num_pages: int = 64) -> KVManager:
+    """Rows have the states 0 to 7, checkpoints those from 8 on."""
+    return KVManager(
+        num_pages, revision="r", kv_dtype="float32", checkpoints=CheckpointPool(num_slots=4, first_slot=8)
+    )
+
+
+def compute_chunks(kv: KVManager, sequence: Sequence, row: int) -> list[int]:
+    """Where the chunks of its prompt end."""
+    sequence.row, ends = row, []
+    kv.attach(sequence, kv.match(sequence))
+    while sequence.num_uncomputed_tokens:
+        ends.append(kv.chunk_end(sequence))
+        assert kv.grow(sequence, ends[-1]) == ends[-1]
+        kv.advance(sequence, ends[-1] - sequence.num_computed_tokens)
+    kv.check_invariants([sequence])
+    return ends
+
+
+def test_a_hit_ends_where_a_state_is_known_and_the_next_one_where_pages_part() -> None:
+    kv, tokens = make_hybrid(), list(range(200))
+    first = make_sequence(tokens)
+    assert compute_chunks(kv, first, row=3) == [192, 200]
+    assert kv.take_state_copies() == [StateCopy(3, 8, 192)] and kv.num_checkpoints == 1
+    kv.release(first)
+    second, third = (make_sequence([*tokens[:150], *[own] * 50]) for own in (7, 8))
+    assert kv.match(second).num_tokens == 0 and kv.match(second).num_paged_tokens == 144
+    assert compute_chunks(kv, second, row=0) == [128, 192, 200]
+    assert kv.take_state_copies() == [StateCopy(0, 9, 128), StateCopy(0, 10, 192)]
+    kv.release(second)
+    assert compute_chunks(kv, third, row=5) == [192, 200] and third.num_cached_tokens == 128
+    assert kv.take_state_copies() == [StateCopy(9, 5, 128), StateCopy(5, 11, 192)]
+    kv.release(third)
+    assert kv.match(make_sequence([*tokens, 1])).num_tokens == 192
+
+
+def test_a_state_without_pages_is_of_no_use() -> None:
+    kv = make_hybrid(num_pages=8)
+    first, second = make_sequence(list(range(100))), make_sequence([5] * 128)
+    compute_chunks(kv, first, row=0)
+    kv.release(first)
+    compute_chunks(kv, second, row=0)
+    kv.release(second)
+    assert kv.num_checkpoints == 3 and kv.match(make_sequence(list(range(100)))).num_tokens == 0
+
+
+def test_prompt_logprobs_neither_use_nor_write_states() -> None:
+    kv = make_hybrid()
+    first = make_sequence(list(range(100)))
+    compute_chunks(kv, first, row=0)
+    kv.release(first)
+    kv.take_state_copies()
+    other = make_sequence(list(range(100)), prompt_logprobs=0)
+    assert compute_chunks(kv, other, row=1) == [100] and not kv.take_state_copies()
+    assert other.checkpoint is None and kv.num_checkpoints == 1
