@@ -5,6 +5,7 @@ Records only, without torch. `models/checkpoint_config.py` reads a ModelConfig f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,8 @@ OutputGateKind = Literal["sigmoid", "softplus", "head_softplus"]
 RouterScores = Literal["softmax", "sigmoid"]
 GroupScore = Literal["top2", "max"]
 """A group of experts by the sum of its two highest scores, or by its highest."""
+GatedNorm = Literal["gated", "before_gate"]
+"""RMSNorm, within groups of heads, of what silu(z) was multiplied with, or before that."""
 RoundingScheme = Literal["int8", "fp8", "int4"]
 WeightScheme = Literal["int8", "fp8", "int4", "mxfp4", "w8a16"]
 """int8: rows of x are rounded as well (W8A8). Else only weights: fp8 E4M3, mxfp4 E2M1, others integers."""
@@ -187,8 +190,57 @@ class ConvSpec:
         return (0,)
 
 
-StateSpec = DeltaSpec | ConvSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MambaSpec:
+    """Mamba-2."""
+
+    num_heads: int
+    num_groups: int  # a divisor of that; heads of a group share keys and queries, B and C
+    head_dim: int
+    state_size: int
+    conv_tokens: int
+    conv_bias: bool = True
+    in_bias: bool = False  # of the projection of the layer's input
+    out_bias: bool = False
+    time_step_limits: tuple[float, float] = (0.0, math.inf)
+    norm: GatedNorm | None = "gated"
+    in_factor: float = 1.0  # times the layer's input
+    factors: tuple[float, float, float, float, float] | None = None  # times z, x, B, C and time steps
+    out_factor: float = 1.0  # times the layer's output
+
+    @property
+    def inner_size(self) -> int:
+        """Numbers that all heads give."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def num_channels(self) -> int:
+        """What the convolution mixes: x, B and C."""
+        return self.inner_size + 2 * self.num_groups * self.state_size
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a token's input, see kernels/mamba2."""
+        return self.num_channels + self.num_heads
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """What is kept beside the last inputs."""
+        return self.num_heads, self.state_size, self.head_dim
+
+
+StateSpec = DeltaSpec | ConvSpec | MambaSpec
 """What has a recurrent state: `conv_tokens`, `row_width` and `state_shape` say what a slot of it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridSpec:
+    """Attention and a state side by side: out_factor * attention(in_factor * x) + state(x)."""
+
+    attention: AttentionSpec
+    state: MambaSpec
+    in_factor: float = 1.0
+    out_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +250,7 @@ class DenseSpec:
     intermediate_size: int
     has_bias: bool = False
     activation: Activation = "silu"
+    factors: tuple[float, float] | None = None  # times what the gate gets, and times the output
 
     @property
     def is_gated(self) -> bool:
@@ -227,6 +280,10 @@ class ClampedGate:
     limit: float
 
 
+ExpertGate = ClampedGate | Literal["gelu_tanh", "relu2"]
+"""relu2 is the square of relu of the only projection; the others gate a second one."""
+
+
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
     """A feed-forward block that is a mixture of experts."""
@@ -239,8 +296,14 @@ class MoEConfig:
     shared_size: int = 0  # of a dense block beside the experts that every token goes through
     has_shared_gate: bool = False  # its output is multiplied by a sigmoid of the input
     has_bias: bool = False  # of the router and of all experts
-    gate: ClampedGate | Literal["gelu_tanh"] | None = None  # None: silu(gate) * up
+    gate: ExpertGate | None = None  # None: silu(gate) * up
     has_own_norms: bool = False  # experts, router and dense block each normalise the residual stream
+
+    @property
+    def shared(self) -> DenseSpec:
+        """The dense block beside the experts."""
+        activation: Activation = "relu2" if self.gate == "relu2" else "silu"
+        return DenseSpec(intermediate_size=self.shared_size, activation=activation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +318,8 @@ class LayerInputSpec:
 class LayerSpec:
     """One layer of a decoder."""
 
-    mixer: AttentionSpec | StateSpec
-    feed_forward: DenseSpec | MoEConfig
+    mixer: AttentionSpec | StateSpec | HybridSpec | None  # None: a feed-forward block alone
+    feed_forward: DenseSpec | MoEConfig | None
     inputs: LayerInputSpec | None = None
     is_parallel: bool = False  # both get the same input, and their outputs are added together
 
@@ -265,6 +328,19 @@ class LayerSpec:
         """The mixer of a layer that attends."""
         assert isinstance(self.mixer, AttentionSpec)
         return self.mixer
+
+    @property
+    def mixers(self) -> tuple[AttentionSpec | StateSpec, ...]:
+        """What it has of attention and states."""
+        if isinstance(self.mixer, HybridSpec):
+            return self.mixer.attention, self.mixer.state
+        return () if self.mixer is None else (self.mixer,)
+
+    @property
+    def block(self) -> DenseSpec | MoEConfig:
+        """The feed-forward block of a layer that has one."""
+        assert self.feed_forward is not None
+        return self.feed_forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +406,14 @@ class ModelConfig:
     @property
     def attentions(self) -> tuple[AttentionSpec, ...]:
         """The attention of each layer that has one, and keys and values."""
-        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, AttentionSpec))
+        return tuple(
+            each for layer in self.layers for each in layer.mixers if isinstance(each, AttentionSpec)
+        )
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
         """The mixer of each layer that has a recurrent state."""
-        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, StateSpec))
+        return tuple(each for layer in self.layers for each in layer.mixers if isinstance(each, StateSpec))
 
     @property
     def ropes(self) -> tuple[RopeConfig, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,9 @@ from torch import Tensor
 Chunks = NDArray[np.int64]
 """[B, 6], for each sequence: its slot; how many rows to replay first; its first token of the step's T; its
 number of tokens; 1 for a new sequence, whose state is zero; its position."""
+
+
+BLOCK_TOKENS = 64
 
 
 class State(NamedTuple):
@@ -48,3 +51,11 @@ def scan_chunks(inputs: Tensor, state: State, chunks: Chunks, taps: int, scan: S
         rows[: len(left)] = left
         found.append(output)
     return torch.cat(found)
+
+
+def aligned_blocks(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Positions from `begin` to `end`, cut at multiples of 64."""
+    while begin < end:
+        cut = min(end, (begin // BLOCK_TOKENS + 1) * BLOCK_TOKENS)
+        yield begin, cut
+        begin = cut

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backend.config import Activation, ClampedGate
+from backend.config import Activation, ClampedGate, ExpertGate
 from backend.kernels.lora import AdapterRows
 from backend.kernels.swiglu import swiglu
 from backend.layers.linear import Linear
@@ -37,11 +36,31 @@ class MLP:
         return self.down(self.gate(self.gate_up(x, rows)), rows)
 
 
-def gate_of(spec: ClampedGate | Literal["gelu_tanh"] | None) -> Callable[[Tensor], Tensor]:
+class ScaledMLP(MLP):
+    """The same, with factors of what the gate gets and of the output."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, gate_up: Linear, down: Linear, factors: tuple[float, float]) -> None:
+        super().__init__(gate_up, down, gate=partial(scaled_swiglu, factors[0]))
+        self.factor = factors[1]
+
+    def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """[T, D] → [T, D]."""
+        return super().__call__(x, rows).mul_(self.factor)
+
+
+def gate_of(spec: ExpertGate | None) -> Gate:
     """What experts compute between their matrices."""
-    if spec is None:
-        return swiglu
-    return geglu if spec == "gelu_tanh" else partial(clamped_swiglu, spec)
+    if isinstance(spec, ClampedGate):
+        return partial(clamped_swiglu, spec)
+    return _GATES[spec or "silu"]
+
+
+def scaled_swiglu(factor: float, gate_up: Tensor) -> Tensor:
+    """silu(factor · gate) · up; [T, 2 I], gate in the left half → [T, I]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return swiglu(torch.cat((gate * factor, up), dim=-1))
 
 
 def clamped_swiglu(spec: ClampedGate, gate_up: Tensor) -> Tensor:

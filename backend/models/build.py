@@ -11,9 +11,12 @@ from torch import Tensor
 from backend.config import (
     AttentionSpec,
     DenseSpec,
+    HybridSpec,
     LayerInputSpec,
+    LayerSpec,
     ModelConfig,
     MoEConfig,
+    RopeConfig,
     RoutingConfig,
     StateSpec,
 )
@@ -26,7 +29,8 @@ from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding, NormedEmbedding
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
-from backend.layers.mlp import MLP, XIELU
+from backend.layers.mamba2 import HybridMixer
+from backend.layers.mlp import MLP, XIELU, ScaledMLP
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import BesideNorms, NormedExperts, ScoredChoice, SharedMoE
 from backend.layers.norm import LayerNorm, NoNorm, Norm, RMSNorm, Scale
@@ -35,7 +39,10 @@ from backend.layers.rope import Rope, halves_order
 from backend.models.decoder import (
     Decoder,
     DecoderLayer,
+    FeedForwardLayer,
     LayerInputDecoder,
+    MixerLayer,
+    Nothing,
     OutputNormLayer,
     ParallelLayer,
     ScaledLayer,
@@ -44,7 +51,7 @@ from backend.models.hyper_moe import open_hyper_moe
 from backend.models.names import SHARED, XIELU_PREFIX, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
-from backend.models.state_mixers import StateMixer, build_state_mixer
+from backend.models.state_mixers import StateMixer, build_mamba, build_state_mixer
 from backend.models.weights import WeightReader
 from backend.quant.checkpoint import read_quantized
 from backend.quant.products import dense
@@ -114,20 +121,18 @@ class DecoderBuilder:
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers: one for each of config.rotations."""
         precision = self.precision
-        return [
-            Rope(rope, head_dim, precision.compute, precision.device)
-            for rope, head_dim in self.config.rotations
-        ]
+        found = self.config.rotations or (
+            (RopeConfig(), self.config.attention.head_dim),
+        )  # a step has angles
+        return [Rope(rope, head_dim, precision.compute, precision.device) for rope, head_dim in found]
 
     def layer(self, layer: int) -> DecoderLayer:
         """One decoder layer."""
         spec, names = self.config.layers[layer], self.names
         prefix = names.layer.format(layer=layer)
-        feed_forward: MLP | MoE | SharedMoE
-        if isinstance(spec.feed_forward, DenseSpec):
-            feed_forward = self._mlp(prefix, spec.feed_forward, names)
-        else:
-            feed_forward = self._experts(layer, prefix, spec.feed_forward)
+        if spec.mixer is None or spec.feed_forward is None:
+            return self._one_block(layer, prefix, spec)
+        feed_forward = self._feed_forward(layer, prefix, spec.feed_forward)
         sublayers = (
             self._input_norm(prefix, names.attention_norm),
             self._mixer(layer, prefix, spec.mixer),
@@ -151,15 +156,35 @@ class DecoderBuilder:
             return OutputNormLayer(*sublayers, scale, scale)
         return DecoderLayer(*sublayers)
 
+    def _one_block(self, layer: int, prefix: str, spec: LayerSpec) -> DecoderLayer:
+        names, none = self.names, NoNorm()
+        if spec.mixer is not None:
+            norm = self._input_norm(prefix, names.attention_norm)
+            return MixerLayer(norm, self._mixer(layer, prefix, spec.mixer), none, Nothing())
+        norm = self._input_norm(prefix, names.mlp_norm)
+        return FeedForwardLayer(none, Nothing(), norm, self._feed_forward(layer, prefix, spec.block))
+
+    def _feed_forward(self, layer: int, prefix: str, spec: DenseSpec | MoEConfig) -> MLP | MoE | SharedMoE:
+        if isinstance(spec, DenseSpec):
+            return self._mlp(prefix, spec, self.names)
+        return self._experts(layer, prefix, spec)
+
     def _input_norm(self, prefix: str, name: str | None) -> Norm | NoNorm:
         return NoNorm() if name is None else self._own_norm(prefix + name)
 
-    def _mixer(self, layer: int, prefix: str, spec: AttentionSpec | StateSpec) -> Attention | StateMixer:
+    def _mixer(
+        self, layer: int, prefix: str, spec: AttentionSpec | StateSpec | HybridSpec
+    ) -> Attention | StateMixer | HybridMixer:
         """Layers of each kind have numbers of their own in KV memory."""
-        kind = AttentionSpec if isinstance(spec, AttentionSpec) else StateSpec
-        number = sum(isinstance(each.mixer, kind) for each in self.config.layers[:layer])
+        before = [each for other in self.config.layers[:layer] for each in other.mixers]
+        attending = sum(isinstance(each, AttentionSpec) for each in before)
+        number = len(before) - attending
+        if isinstance(spec, HybridSpec):
+            own = self._attention(attending, prefix, spec.attention)
+            mamba = build_mamba(self, number, prefix, spec.state)
+            return HybridMixer(own, mamba, spec.in_factor, spec.out_factor)
         if isinstance(spec, AttentionSpec):
-            return self._attention(number, prefix, spec)
+            return self._attention(attending, prefix, spec)
         return build_state_mixer(self, number, prefix, spec)
 
     def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
@@ -247,12 +272,14 @@ class DecoderBuilder:
             gate_up = {prefix + names.up: wide}
         elif names.gate_up is not None:
             gate_up = {prefix + names.gate_up: 2 * wide}
-        return MLP(
-            gate_up=self.linear(gate_up, narrow, bias=spec.has_bias),
-            down=self.linear({prefix + names.down: narrow}, wide, bias=spec.has_bias),
-            activation=spec.activation,
-            gate=self._xielu(prefix + XIELU_PREFIX) if spec.activation == "xielu" else None,
+        linears = (
+            self.linear(gate_up, narrow, bias=spec.has_bias),
+            self.linear({prefix + names.down: narrow}, wide, bias=spec.has_bias),
         )
+        if spec.factors is not None:
+            return ScaledMLP(*linears, spec.factors)
+        gate = self._xielu(prefix + XIELU_PREFIX) if spec.activation == "xielu" else None
+        return MLP(*linears, spec.activation, gate)
 
     def _xielu(self, prefix: str) -> XIELU:
         names = ("alpha_p", "alpha_n", "beta", "eps")
@@ -276,19 +303,20 @@ class DecoderBuilder:
             experts = self._moe(layer, prefix, config, names)
         if not config.shared_size:
             return experts
-        shared = self._mlp(prefix + names.shared, DenseSpec(intermediate_size=config.shared_size), SHARED)
+        shared = self._mlp(prefix + names.shared, config.shared, names.shared_names or SHARED)
         gate = self._router(prefix + names.shared_gate, 1) if config.has_shared_gate else None
         return SharedMoE(experts, shared, gate)
 
     def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         gate_up, down = [], []
-        stacked = self._stacked_experts(moe)
+        stacked = None if moe.gate == "relu2" else self._stacked_experts(moe)
         for expert in range(moe.num_experts):
             gate, up, back = (
                 prefix + name.format(expert=expert) for name in (names.gate, names.up, names.down)
             )
-            gate_up.append(self.linear({gate: wide, up: wide}, narrow))
+            both = {up: wide} if moe.gate == "relu2" else {gate: wide, up: wide}
+            gate_up.append(self.linear(both, narrow))
             down.append(self.linear({back: narrow}, wide))
             if stacked is not None:
                 gate_up[-1].move_to(stacked.gate_up[expert])
@@ -359,7 +387,7 @@ class DecoderBuilder:
         wide, narrow = moe.intermediate_size, self.config.hidden_size
         on_cpu = self.precision.device.type == "cpu" and self.precision.compute is torch.float32
         fits = self.config.quantization is None and FusedExperts.fits(moe.num_experts, wide, narrow)
-        if not on_cpu or not fits:
+        if not on_cpu or not fits or moe.gate is not None:
             return None
 
         def read(name: str, shape: tuple[int, int]) -> list[Tensor]:
@@ -411,7 +439,7 @@ class DecoderBuilder:
     def _assemble(
         self, stored: list[Tensor | QuantizedWeight], biases: list[Tensor] | None, layout: WeightLayout
     ) -> Linear:
-        if any(_is_float32(weight) for weight in stored):
+        if any(isinstance(weight, Tensor) and weight.dtype == torch.float32 for weight in stored):
             layout = keeps_float32(layout)
         return Linear([self._ready(weight) for weight in stored], biases, layout)
 
@@ -464,10 +492,6 @@ def read_weight(
         if found is not None:
             return found
     return reader.get(name, shape)
-
-
-def _is_float32(weight: Tensor | QuantizedWeight) -> bool:
-    return isinstance(weight, Tensor) and weight.dtype == torch.float32
 
 
 def _own(tensor: Tensor) -> Tensor:

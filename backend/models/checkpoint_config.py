@@ -134,7 +134,7 @@ def _spelt(path: Path, family: Family, raw: dict[str, Any]) -> dict[str, Any]:
 
 def _check_experts(reader: ConfigReader, layers: tuple[LayerSpec, ...]) -> None:
     for block in {layer.feed_forward for layer in layers}:
-        if isinstance(block, MoEConfig) and block.gate != "gelu_tanh":
+        if isinstance(block, MoEConfig) and block.gate not in ("gelu_tanh", "relu2"):
             read_activation(reader, only=("silu",))
         if isinstance(block, MoEConfig) and block.experts_per_token > block.num_experts:
             expected = f"at most {block.num_experts} experts"

@@ -42,6 +42,13 @@ class ConfigReader:
             raise self.error(key, self.raw.get(key), "a positive number")
         return value
 
+    def numbers(self, key: str, default: list[float]) -> list[float]:
+        """A list of numbers, as long as `default`, which is the value where the key is absent or null."""
+        found = default if self.raw.get(key) is None else self.raw[key]
+        if not isinstance(found, list) or len(found) != len(default):
+            raise self.error(key, found, f"a list of {len(default)} numbers")
+        return [ConfigReader(self.path, {key: each}).number(key) for each in found]
+
     def optional_positive_number(self, key: str) -> float | None:
         """The same, or None where the key is absent or null."""
         return None if self.raw.get(key) is None else self.positive_number(key)

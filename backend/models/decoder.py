@@ -17,6 +17,7 @@ from backend.layers.embedding import Embedding
 from backend.layers.gated_delta import GatedDeltaNet
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear
+from backend.layers.mamba2 import HybridMixer, Mamba2
 from backend.layers.mlp import MLP
 from backend.layers.moe import MoE
 from backend.layers.moe_variants import SharedMoE
@@ -26,14 +27,24 @@ from backend.layers.short_conv import ShortConv
 from backend.layers.step_input import StepInput
 
 
+class Nothing:
+    """The sublayer that a layer of one block lacks."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Tensor, context: object = None) -> Tensor:
+        """Never called."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
     """h += mixer(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
     attention_norm: Norm | NoNorm
-    mixer: Attention | GatedDeltaNet | ShortConv
+    mixer: Attention | GatedDeltaNet | ShortConv | Mamba2 | HybridMixer | Nothing
     mlp_norm: Norm | NoNorm
-    feed_forward: MLP | MoE | SharedMoE
+    feed_forward: MLP | MoE | SharedMoE | Nothing
 
     @property
     def attention(self) -> Attention:
@@ -48,6 +59,24 @@ class DecoderLayer:
         """
         mixed = self.mixer(self.attention_norm(hidden, added), context)
         return self.feed_forward(self.mlp_norm(hidden, mixed), context.adapters)
+
+
+@dataclass(frozen=True, slots=True)
+class MixerLayer(DecoderLayer):
+    """h += mixer(norm(h))."""
+
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """The same as of its base."""
+        return self.mixer(self.attention_norm(hidden, added), context)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardLayer(DecoderLayer):
+    """h += feed_forward(norm(h))."""
+
+    def __call__(self, hidden: Tensor, context: AttentionContext, added: Tensor | None = None) -> Tensor:
+        """The same as of its base."""
+        return self.feed_forward(self.mlp_norm(hidden, added), context.adapters)
 
 
 @dataclass(frozen=True, slots=True)

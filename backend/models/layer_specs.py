@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from backend.config import (
     Activation,
     AttentionSpec,
     DenseSpec,
+    HybridSpec,
     LayerInputSpec,
     LayerSpec,
     MoEConfig,
     RopeConfig,
 )
 from backend.models.config_reader import ConfigReader
-from backend.models.rope_config import FULL, LAYER_TYPES, SLIDING, read_rope
+from backend.models.rope_config import FULL, LAYER_TYPES, LINEAR, SLIDING, read_rope
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -94,8 +95,37 @@ def read_layer_types(reader: ConfigReader, known: Sequence[str] = LAYER_TYPES) -
     return found
 
 
+_LETTERS = {LINEAR: "M", "mamba": "M", FULL: "*", "attention": "*", "mlp": "-", "moe": "E"}
+
+
+def read_blocks(reader: ConfigReader, kinds: Mapping[str, Callable[[], LayerSpec]]) -> tuple[LayerSpec, ...]:
+    """Layers by the letters of `hybrid_override_pattern`, or by names in `layers_block_type`.
+
+    `kinds`: by letter. Raises CheckpointError.
+    """
+    key, pattern = "hybrid_override_pattern", reader.raw.get("hybrid_override_pattern")
+    named = reader.raw.get("layers_block_type")
+    default = pattern if isinstance(pattern, str) else "ME*-"
+    letters = list(default) if named is None else named
+    if isinstance(named, list):
+        key, letters = "layers_block_type", [_LETTERS.get(str(name), "?") for name in named]
+    if not isinstance(letters, list) or not letters or not set(letters) <= set(kinds):
+        expected = f"some of {sorted(kinds if key != 'layers_block_type' else _LETTERS)}"
+        raise reader.error(key, named if key == "layers_block_type" else pattern, expected)
+    if pattern is not None and letters != list(pattern):
+        raise reader.error("hybrid_override_pattern", pattern, "what 'layers_block_type' says")
+    if reader.raw.get("num_hidden_layers") not in (None, len(letters)):
+        raise reader.error(
+            "num_hidden_layers", reader.raw["num_hidden_layers"], f"{len(letters)} as in {key!r}"
+        )
+    if "*" not in letters:
+        raise reader.unsupported(key, "".join(letters), "models with attention in some layer")
+    built = {letter: kinds[letter]() for letter in sorted(set(letters))}
+    return tuple(built[letter] for letter in letters)
+
+
 def same_layers(
-    reader: ConfigReader, attention: AttentionSpec, block: DenseSpec | MoEConfig
+    reader: ConfigReader, attention: AttentionSpec | HybridSpec, block: DenseSpec | MoEConfig
 ) -> tuple[LayerSpec, ...]:
     """All layers alike."""
     return (LayerSpec(attention, block),) * num_layers(reader)

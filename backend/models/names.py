@@ -34,6 +34,7 @@ class ExpertNames:
     router_bias: str = "mlp.gate.e_score_correction_bias"  # added to scores to choose experts
     shared: str = "mlp.shared_experts."  # prefix of the dense block beside the experts
     shared_gate: str = "mlp.shared_expert_gate.weight"
+    shared_names: WeightNames | None = None  # within that prefix; None: SHARED
     stacked: StackedNames | None = None  # of checkpoints that keep the same experts in two tensors
 
 
@@ -113,6 +114,7 @@ class WeightNames:
     beside: BesideNames = BesideNames()
     delta: DeltaNames = DeltaNames()
     short_conv: ShortConvNames = ShortConvNames()
+    mamba: str = "mamba."  # prefix of a Mamba-2 layer's tensors
 
     @property
     def norms_inputs_alone(self) -> bool:
@@ -126,3 +128,28 @@ SHARED = WeightNames(gate="gate_proj.weight", up="up_proj.weight", down="down_pr
 
 XIELU_PREFIX = "mlp.act_fn."
 """Precedes the four numbers of a layer's activation, where they are learnt."""
+
+
+def in_one_block(model: str, block: str) -> WeightNames:
+    """Names where a layer is one block, whatever it is, behind one norm; `model` and `block` are prefixes."""
+    return WeightNames(
+        embedding=model + "embeddings.weight",
+        final_norm=model + "norm_f.weight",
+        layer=model + "layers.{layer}.",
+        attention_norm="norm.weight",
+        query=block + "q_proj.weight",
+        key=block + "k_proj.weight",
+        value=block + "v_proj.weight",
+        out=block + "o_proj.weight",
+        mlp_norm="norm.weight",
+        up=block + "up_proj.weight",
+        down=block + "down_proj.weight",
+        experts=ExpertNames(
+            router=block + "gate.weight",
+            up=block + "experts.{expert}.up_proj.weight",
+            down=block + "experts.{expert}.down_proj.weight",
+            router_bias=block + "gate.e_score_correction_bias",
+            shared=block + "shared_experts.",
+        ),
+        mamba=block,
+    )

@@ -76,7 +76,7 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
 
 def is_small(model: ModelConfig) -> bool:
     """Whether one thread computes the model's widest layer the fastest."""
-    widest = max(layer.feed_forward.intermediate_size for layer in model.layers)
+    widest = max(layer.block.intermediate_size for layer in model.layers if layer.feed_forward is not None)
     return model.hidden_size * widest < _SMALL_MATRIX
 
 

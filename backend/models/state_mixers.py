@@ -7,17 +7,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from backend.config import ConvSpec, DeltaSpec, ModelConfig, StateSpec
+from backend.config import ConvSpec, DeltaSpec, MambaSpec, ModelConfig, StateSpec
 from backend.kernels.gated_delta import DeltaWeights
+from backend.kernels.mamba2 import MambaWeights
 from backend.layers.gated_delta import GatedDeltaNet, grouped_order
 from backend.layers.linear import Linear
+from backend.layers.mamba2 import Mamba2
 from backend.layers.norm import RMSNorm
 from backend.layers.short_conv import ShortConv
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
 
-StateMixer = GatedDeltaNet | ShortConv
+StateMixer = GatedDeltaNet | ShortConv | Mamba2
 
 
 class Parts(Protocol):
@@ -36,6 +38,8 @@ def build_state_mixer(parts: Parts, number: int, prefix: str, spec: StateSpec) -
     """The mixer of one layer; `number`: which of those with a state. Raises CheckpointError."""
     if isinstance(spec, DeltaSpec):
         return _delta_net(parts, number, prefix, spec)
+    if isinstance(spec, MambaSpec):
+        return build_mamba(parts, number, prefix, spec)
     return _short_conv(parts, number, prefix, spec)
 
 
@@ -62,15 +66,46 @@ def _short_conv(parts: Parts, number: int, prefix: str, spec: ConvSpec) -> Short
     names, size = parts.names.short_conv, parts.config.hidden_size
     inputs = parts.linear({prefix + names.inputs: 3 * size}, size, bias=spec.has_bias)
     out = parts.linear({prefix + names.out: size}, size, bias=spec.has_bias)
-    weight = _conv(parts, prefix + names.conv, size, spec.conv_tokens)
-    bias = torch.zeros(size, device=weight.device)
-    if spec.has_bias:
-        bias = _float(parts, prefix + names.conv.removesuffix("weight") + "bias", (size,))
-    return ShortConv(number, inputs, out, weight, bias)
+    conv = _conv(parts, prefix + names.conv, size, spec.conv_tokens)
+    return ShortConv(number, inputs, out, conv, _conv_bias(parts, prefix + names.conv, size, spec.has_bias))
+
+
+def build_mamba(parts: Parts, number: int, prefix: str, spec: MambaSpec) -> Mamba2:
+    """Mamba-2 of one layer. Raises CheckpointError."""
+    prefix, size, heads = prefix + parts.names.mamba, parts.config.hidden_size, (spec.num_heads,)
+    linears = (
+        parts.linear({prefix + "in_proj.weight": spec.inner_size + spec.row_width}, size, bias=spec.in_bias),
+        parts.linear({prefix + "out_proj.weight": size}, spec.inner_size, bias=spec.out_bias),
+    )
+    name, channels = prefix + "conv1d.weight", spec.num_channels
+    weights = MambaWeights(
+        conv=_conv(parts, name, channels, spec.conv_tokens),
+        conv_bias=_conv_bias(parts, name, channels, spec.conv_bias),
+        rate=_float(parts, prefix + "A_log", heads).exp().neg(),
+        bias=_float(parts, prefix + "dt_bias", heads),
+        skip=_float(parts, prefix + "D", heads),
+    )
+    norm = factors = None
+    if spec.norm is not None:
+        weight = _norm(parts, prefix + "norm.weight", spec.inner_size).view(spec.num_groups, -1)
+        norm = RMSNorm(weight, parts.config.rms_norm_eps)
+    if spec.factors is not None:
+        sizes = (spec.inner_size,) * 2 + (spec.num_groups * spec.state_size,) * 2 + heads
+        both = zip(spec.factors, sizes, strict=True)
+        factors = torch.cat([torch.full((count,), factor) for factor, count in both])
+        factors = factors.to(parts.precision.device, parts.precision.compute)
+    return Mamba2(number, spec, linears, weights, norm, factors)
 
 
 def _conv(parts: Parts, name: str, channels: int, taps: int) -> Tensor:
     return _float(parts, name, (channels, 1, taps)).squeeze(1).contiguous()
+
+
+def _conv_bias(parts: Parts, name: str, channels: int, has_bias: bool) -> Tensor:
+    """Zeros where there is none."""
+    if has_bias:
+        return _float(parts, name.removesuffix("weight") + "bias", (channels,))
+    return torch.zeros(channels, device=parts.precision.device)
 
 
 def _float(parts: Parts, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -179,7 +179,7 @@ def num_elements(config: ModelConfig) -> int:
     """Weights of a dense model that each draft token needs: layers' matrices and the output matrix."""
     rows = config.vocab_size
     for layer in config.layers:
-        attention, block = layer.attention, layer.feed_forward
+        attention, block = layer.attention, layer.block
         rows += 2 * (attention.num_heads + attention.num_kv_heads) * attention.head_dim
         rows += 3 * block.intermediate_size
     return config.hidden_size * rows
@@ -207,7 +207,7 @@ def _known(layer: LayerSpec) -> LayerSpec:
         window=own.window,
         qk_norm="head",
     )
-    return LayerSpec(attention, DenseSpec(intermediate_size=layer.feed_forward.intermediate_size))
+    return LayerSpec(attention, DenseSpec(intermediate_size=layer.block.intermediate_size))
 
 
 def compile_chain(

@@ -6,6 +6,7 @@ from numba.np.numpy_support import carray
 
 from backend.kernels.compiled import inner, next_part, pointer_to, threaded
 from backend.kernels.exponential import exponential
+from backend.kernels.state_rows import convolve, keep, row_of
 
 _floats, _integers = pointer_to(types.float32), pointer_to(types.int64)
 _ONE, _EPS, _LINEAR = np.float32(1), np.float32(1e-6), np.float32(20)  # above it, softplus is the identity
@@ -13,25 +14,6 @@ _ONE, _EPS, _LINEAR = np.float32(1), np.float32(1e-6), np.float32(20)  # above i
 (_INPUTS, _CONV, _RATE, _BIAS, _RECURRENT, _ROWS, _RESULTS, _CHUNKS, _NUM_CHUNKS) = range(1, 10)
 (_TOKENS, _SLOTS, _SLOT_ROWS, _TAPS, _KEY_HEADS, _VALUE_HEADS, _KEY_DIM, _VALUE_DIM) = range(10, 18)
 # The words of a job, see __init__.py.
-
-
-@inner
-def _row(number, rows, inputs, num_known, begin):
-    """The row of this number: of the state's own, which `num_known` are, or of the step's."""
-    return rows[number] if number < num_known else inputs[begin + number - num_known]
-
-
-@inner
-def _convolve(result, first, number, rows, inputs, conv, num_known, begin):
-    """silu(conv) of the channels from `first` on, whose window begins at this row."""
-    taps = conv.shape[1]
-    result[:] = 0
-    for tap in range(taps):
-        row = _row(number + tap, rows, inputs, num_known, begin)
-        for i in range(result.shape[0]):
-            result[i] += row[first + i] * conv[first + i, tap]
-    for i in range(result.shape[0]):
-        result[i] = result[i] / (_ONE + exponential(-result[i]))
 
 
 @inner
@@ -72,15 +54,6 @@ def _update(state, query, key, value, decay, beta, output):
 
 
 @inner
-def _keep(rows, inputs, first, count, source, num_kept, num_known, begin):
-    """Move the kept rows' channels to the beginning: row `source` becomes row 0."""
-    for number in range(num_kept):
-        row = _row(source + number, rows, inputs, num_known, begin)
-        for i in range(first, first + count):
-            rows[number, i] = row[i]
-
-
-@inner
 def _scan_head(chunk, head, inputs, weights, recurrent, rows, results):
     """All value heads of a key head."""
     conv, rate, bias = weights
@@ -96,10 +69,10 @@ def _scan_head(chunk, head, inputs, weights, recurrent, rows, results):
         rows[:window, (num_keys + head) * key_dim : (num_keys + head + 1) * key_dim] = 0
         rows[:window, values : values + sharing * value_dim] = 0
         recurrent[slot, head * sharing : (head + 1) * sharing] = 0
-    query, key = np.empty((num_tokens, key_dim), np.float32), np.empty((num_tokens, key_dim), np.float32)
+    query, key = np.zeros((num_tokens, key_dim), np.float32), np.zeros((num_tokens, key_dim), np.float32)
     for t in range(num_tokens):
-        _convolve(query[t], head * key_dim, t, rows, inputs, conv, known, begin)
-        _convolve(key[t], (num_keys + head) * key_dim, t, rows, inputs, conv, known, begin)
+        convolve(query[t], head * key_dim, t, rows, inputs, conv, known, begin)
+        convolve(key[t], (num_keys + head) * key_dim, t, rows, inputs, conv, known, begin)
         _normalise(query[t], _ONE / np.sqrt(np.float32(key_dim)))
         _normalise(key[t], _ONE)
     value, unseen = np.empty(value_dim, np.float32), np.empty(value_dim, np.float32)
@@ -108,8 +81,9 @@ def _scan_head(chunk, head, inputs, weights, recurrent, rows, results):
         for t in range(num_tokens):
             if t == num_replayed and is_kept:
                 state = state.copy()
-            _convolve(value, 2 * num_keys * key_dim + own * value_dim, t, rows, inputs, conv, known, begin)
-            row = _row(window + t, rows, inputs, known, begin)
+            value[:] = 0
+            convolve(value, 2 * num_keys * key_dim + own * value_dim, t, rows, inputs, conv, known, begin)
+            row = row_of(window + t, rows, inputs, known, begin)
             decay, beta = _gates(row[channels + own], row[channels + num_values + own], rate[own], bias[own])
             output = unseen if t < num_replayed else results[begin + t - num_replayed, own]
             _update(state, query[t], key[t], value, decay, beta, output)
@@ -121,7 +95,7 @@ def _scan_head(chunk, head, inputs, weights, recurrent, rows, results):
         (channels + head * sharing, sharing),
         (channels + num_values + head * sharing, sharing),
     ):
-        _keep(rows, inputs, first, size, source, num_kept, known, begin)
+        keep(rows, inputs, first, size, source, num_kept, known, begin)
 
 
 @threaded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,12 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from backend.config import DeltaSpec
-from backend.kernels.recurrent import Chunks, State, scan_chunks
+from backend.kernels.recurrent import Chunks, State, aligned_blocks, scan_chunks
 
 if TYPE_CHECKING:
     from backend.kernels.gated_delta import DeltaWeights
 
-BLOCK_TOKENS = 64
 _EPS = 1e-6  # of the lengths of q and k
 
 
@@ -56,14 +54,6 @@ def _mix(seen: Tensor, weights: DeltaWeights, spec: DeltaSpec) -> tuple[Tensor, 
     return unit(query) * spec.key_head_dim**-0.5, unit(key), value, decay.T, b.sigmoid().T
 
 
-def _blocks(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Positions from `begin` to `end`, cut at multiples of 64."""
-    while begin < end:
-        cut = min(end, (begin // BLOCK_TOKENS + 1) * BLOCK_TOKENS)
-        yield begin, cut
-        begin = cut
-
-
 def _scan(
     mixed: tuple[Tensor, ...], state: Tensor, begin: int, end: int, first: int
 ) -> tuple[Tensor, Tensor]:
@@ -72,7 +62,7 @@ def _scan(
     `mixed` begins at position `first`.
     """
     outputs = [state.new_empty(0, state.shape[0], state.shape[2])]
-    for start, stop in _blocks(begin, end):
+    for start, stop in aligned_blocks(begin, end):
         query, key, value, decay, beta = (each[:, start - first : stop - first] for each in mixed)
         total = decay.cumsum(1)
         between = (total[:, :, None] - total[:, None]).tril().exp().tril()  # from token j's decay on to i's

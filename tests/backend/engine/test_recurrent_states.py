@@ -31,6 +31,7 @@ NEW_TOKENS = 40
 ADAPTED = {
     "qwen3.5": ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "linear_attn.out_proj"),
     "lfm2": ("conv.in_proj", "conv.out_proj"),
+    "granite-hybrid-dense": ("mamba.in_proj", "mamba.out_proj"),
 }
 """One model for each kind of state, with the modules of its mixer that adapters can change."""
 

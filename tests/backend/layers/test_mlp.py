@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from backend.config import Activation
 from backend.layers.linear import Linear
-from backend.layers.mlp import MLP, XIELU
+from backend.layers.mlp import MLP, XIELU, ScaledMLP
 
 WIDE, NARROW = 24, 16
 
@@ -44,3 +44,11 @@ def test_xielu_is_by_its_definition_and_continuous() -> None:
     torch.testing.assert_close(activation(x), expected, rtol=1e-5, atol=2e-6)
     near = activation(torch.tensor([-1e-7, 0.0, 1e-7]))
     assert near.abs().max() < 2e-6
+
+
+def test_factors_of_gate_and_output() -> None:
+    x = torch.randn(5, NARROW)
+    block, both, down = blocks("silu", 2 * WIDE)
+    gate, up = (x @ both.T).chunk(2, dim=1)
+    scaled = ScaledMLP(block.gate_up, block.down, (0.5, 3.0))
+    torch.testing.assert_close(scaled(x), 3 * ((F.silu(0.5 * gate) * up) @ down.T))

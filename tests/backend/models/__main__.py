@@ -18,7 +18,8 @@ Checkpoints in Hugging Face's format (config.json, *.safetensors) of these archi
 Each architecture is compared with transformers on random weights in float32: logits of a whole prompt and of
 uneven chunks, of a mixed batch and after reused pages, and 64 greedy tokens. The configurations, which are
 counted here, are in `tests/backend/models/checkpoints.py`. What the engine lacks of a config.json is
-refused by name.
+refused by name. Recurrent states have no kernels for GPUs: gated delta nets, Mamba-2 and short convolutions
+run in torch there, and the last of these on CPUs too.
 
 | architecture | what it is | configurations |
 |---|---|---|

@@ -161,6 +161,33 @@ LFM2_MOE = {
     **LFM2,
 }
 CONV_LAST = ["full_attention", "full_attention", "conv", "conv"]
+MAMBA = {"mamba_n_heads": 8, "mamba_d_state": 12, "initializer_range": 0.1}
+GRANITE_HYBRID = {
+    **{**GRANITE, **MAMBA, **MOE, "num_hidden_layers": 4, "shared_intermediate_size": 56},
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+}
+ROTATED = {"position_embedding_type": "rope", "mamba_n_groups": 2, "attention_bias": True}
+FALCON_H1 = {
+    **{**MAMBA, "mamba_d_ssm": 128, "ssm_in_multiplier": 1.1, "ssm_out_multiplier": 0.9},
+    **{"ssm_multipliers": [0.7, 1.3, 0.8, 1.1, 0.6], "mlp_multipliers": [0.8, 1.4], "key_multiplier": 0.7},
+    **{"attention_in_multiplier": 1.2, "attention_out_multiplier": 0.9},
+    **{"embedding_multiplier": 2.0, "lm_head_multiplier": 0.5},
+}
+FALCON_BIASES = {
+    **{**BIASES, "projectors_bias": True, "mamba_proj_bias": True},
+    **{"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+}
+NEMOTRON_H = {
+    "layers_block_type": ["linear_attention", "moe", "full_attention", "linear_attention", "mlp"],
+    **{"mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 12, "n_groups": 2, "head_dim": 16},
+    **{"n_routed_experts": 6, "moe_intermediate_size": 40, "moe_shared_expert_intermediate_size": 48},
+    "initializer_range": 0.1,
+}
+NEMOTRON_GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "conv_kernel": 2}
+NEMOTRON_BIASES = {
+    "layers_block_type": ["full_attention", "linear_attention", "mlp", "mlp"],
+    **{"mlp_bias": True, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},
+}
 DELTA_FIRST = {"layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}
 OMITTED = (
     "num_key_value_heads",
@@ -386,6 +413,18 @@ VARIANTS = [
     Variant("lfm2-moe-no-bias", "lfm2_moe", {**LFM2_MOE, "use_expert_bias": False, "conv_bias": True}),
     Variant("lfm2-moe-raw", "lfm2_moe", {**LFM2_MOE, "norm_topk_prob": False, "routed_scaling_factor": 2.5}),
     Variant("lfm2-moe-sparse", "lfm2_moe", {**LFM2_MOE, "num_dense_layers": 0, **MHA}),
+    Variant("granite-hybrid", "granitemoehybrid", GRANITE_HYBRID),
+    Variant("granite-hybrid-dense", "granitemoehybrid", {**GRANITE_HYBRID, "num_local_experts": 0, **MHA}),
+    Variant("granite-hybrid-rope", "granitemoehybrid", {**GRANITE_HYBRID, **ROTATED}),
+    Variant("granite-hybrid-limits", "granitemoehybrid", {**GRANITE_HYBRID, "time_step_limit": [1.2, 1.4]}),
+    Variant("falcon-h1", "falcon_h1", FALCON_H1),
+    Variant("falcon-h1-norm", "falcon_h1", {**FALCON_H1, "mamba_rms_norm": True, "mamba_n_groups": 2}),
+    Variant("falcon-h1-biases", "falcon_h1", {**FALCON_H1, **FALCON_BIASES}),
+    Variant("falcon-h1-plain", "falcon_h1", {**MAMBA, "mamba_d_ssm": None, "tie_word_embeddings": True}),
+    Variant("nemotron-h", "nemotron_h", NEMOTRON_H),
+    Variant("nemotron-h-clamped", "nemotron_h", {**NEMOTRON_H, "time_step_min": 1.3}),
+    Variant("nemotron-h-groups", "nemotron_h", {**NEMOTRON_H, **NEMOTRON_GROUPS}),
+    Variant("nemotron-h-biases", "nemotron_h", {**NEMOTRON_H, **NEMOTRON_BIASES}),
     Variant("qwen3.5-moe", "qwen3_5_moe_text", DELTA_MOE),
     Variant("qwen3.5-moe-one", "qwen3_5_moe_text", {**DELTA_MOE, "num_experts_per_tok": 1, **DELTA_FIRST}),
     Variant("qwen3.5-moe-tied", "qwen3_5_moe_text", {**DELTA_MOE, "tie_word_embeddings": True, **MHA}),

@@ -62,7 +62,7 @@ class Driver:
         """A sequence of `tokens` that goes on where `track` is, on its full pages."""
         state, self.num_states = self.num_states, self.num_states + 1
         if self.kv.states is not None:
-            self.kv.states.copy(track.state, state)
+            self.kv.states.copy(track.state, state, track.computed)
         return Track(tokens, track.computed, track.pages[: track.computed // PAGE_TOKENS], state)
 
     def greedy(self, tracks: Sequence[Track], num_tokens: int) -> list[list[int]]:

@@ -29,6 +29,11 @@ whole = pytest.mark.parametrize(
 """For tests of what does not depend on a configuration: one of each architecture, but all of the oldest."""
 
 
+def is_consistent(variant: Variant) -> bool:
+    """Whether transformers goes by one formula: Mamba's single tokens ignore the limits of time steps."""
+    return variant.model_type != "nemotron_h" and "time_step" not in str(variant.changes)
+
+
 @dataclass(frozen=True)
 class Pair:
     """The same weights in transformers and here."""
@@ -138,6 +143,7 @@ def test_greedy_equals_generate(pair: Pair) -> None:
     assert Driver(pair.ours).greedy([Track(list(prompt))], 16) == [out[0, len(prompt) :].tolist()]
 
 
+@pytest.mark.parametrize("pair", filter(is_consistent, VARIANTS), ids=lambda v: v.name, indirect=True)
 def test_transformers_agrees_with_itself(pair: Pair) -> None:
     """Else a difference would not be ours: noise grows with the weights, which a variant can make smaller."""
     tokens = random_tokens(75, seed=1)

@@ -12,6 +12,7 @@ from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.layers.attention import Attention
 from backend.layers.gated_delta import GatedDeltaNet
+from backend.layers.mamba2 import Mamba2
 from backend.layers.short_conv import ShortConv
 from backend.models.loaded import load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
@@ -22,11 +23,14 @@ def written(folder: Path, name: str) -> EngineConfig:
     return EngineConfig(model="m", checkpoint=str(folder), device="cpu", dtype="float32")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("qwen3.5-types", GatedDeltaNet), ("lfm2-biases", ShortConv)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("qwen3.5-types", GatedDeltaNet), ("lfm2-biases", ShortConv), ("granite-hybrid", Mamba2)],
+)
 def test_states_are_numbered_apart_from_attention(tmp_path: Path, name: str, kind: type) -> None:
     model = load_model(written(tmp_path, name))
     mixers = [layer.mixer for layer in model.decoder.layers]
-    numbers = [each.state for each in mixers if isinstance(each, GatedDeltaNet | ShortConv)]
+    numbers = [each.state for each in mixers if isinstance(each, GatedDeltaNet | ShortConv | Mamba2)]
     layers = [each.shape.layer for each in mixers if isinstance(each, Attention)]
     assert numbers == list(range(len(model.config.states))) and any(type(each) is kind for each in mixers)
     assert layers == list(range(4 - len(numbers)))
@@ -39,6 +43,8 @@ def test_states_are_numbered_apart_from_attention(tmp_path: Path, name: str, kin
         ("qwen3.5", "model.layers.0.linear_attn.conv1d.weight"),
         ("lfm2", "model.layers.0.conv.conv.weight"),
         ("lfm2-biases", "model.layers.0.conv.conv.bias"),
+        ("granite-hybrid", "model.layers.0.mamba.D"),
+        ("granite-hybrid", "model.layers.0.mamba.norm.weight"),
     ],
 )
 def test_a_tensor_of_another_shape(tmp_path: Path, name: str, tensor: str) -> None:

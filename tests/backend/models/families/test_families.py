@@ -26,6 +26,10 @@ SELECTORS = {"architecture", "architectures", "model_type"}
 # The class's own defaults make half of a head an odd number of dimensions, leave out the heads of keys, or
 # use one of two rotations.
 NEEDED: dict[str, dict[str, Any]] = {
+    "granitemoehybrid": {
+        "layer_types": ["linear_attention", "full_attention"] * 16,
+        "position_embedding_type": "rope",
+    },
     "lfm2": {"block_auto_adjust_ff_dim": False},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16},
     "glm4_moe": {"head_dim": 128},
@@ -34,7 +38,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-EPS_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps")
+EPS_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps", "layer_norm_epsilon")
 
 
 def offences(source: str) -> list[str]:
@@ -93,7 +97,7 @@ def facts(config: ModelConfig) -> dict[str, object]:
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
-        "intermediate_size": None if config.experts else config.layers[0].feed_forward.intermediate_size,
+        "intermediate_size": None if config.experts else config.layers[0].block.intermediate_size,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.attention.num_heads,
         "num_key_value_heads": config.attention.num_kv_heads,
@@ -123,7 +127,7 @@ def transformers_facts(model_type: str, **given: Any) -> dict[str, object]:  # n
     types = getattr(config, "layer_types", None) or ["sliding_attention" for _ in layers]
     windows = {"sliding_attention": getattr(config, "sliding_window", None), "full_attention": None}
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
-    own = config.rope_parameters
+    own = getattr(config, "rope_parameters", None) or {}
     ropes = [own] if "rope_theta" in own else list(own.values())
     return found | {
         "rms_norm_eps": next(found for name in EPS_KEYS if (found := getattr(config, name, None))),
