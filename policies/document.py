@@ -265,8 +265,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ToolParser,
         Meta(
             description="Syntax of the model's tool calls; `auto`: the one its chat template renders. "
-            "There is no grammar for `gemma4`: required calls "
-            "and `strict` are refused. A call in reasoning that the answer never closes counts as one."
+            "A call in reasoning that the answer never closes counts as one."
         ),
     ] = "auto"
     unknown_fields: IgnoringRule = None

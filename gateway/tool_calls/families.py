@@ -11,7 +11,7 @@ from gateway.tool_calls.harmony import HARMONY
 from gateway.tool_calls.hermes import HERMES
 from gateway.tool_calls.json_lists import JSON_LISTS
 from gateway.tool_calls.llama_json import LLAMA_JSON
-from gateway.tool_calls.mistral import MISTRAL
+from gateway.tool_calls.mistral import MARK, MISTRAL, MISTRAL_NAMED
 from gateway.tool_calls.named_json import NAMED_JSON
 from gateway.tool_calls.parser import Syntax
 from gateway.tool_calls.pythonic import LFM2, OLMO3, PYTHONIC
@@ -58,6 +58,8 @@ _EXAMPLES = (
 
 def find_syntax(use: ToolUse, parser: str = "auto") -> Syntax | None:
     """The syntax that the policy's `tool_parser` names; for "auto" that of the template, None if unknown."""
-    if parser != "auto":
-        return SYNTAXES[parser]
-    return next((SYNTAXES[name] for name, example in _EXAMPLES if re.search(example, use.example)), None)
+    examples = (name for name, example in _EXAMPLES if re.search(example, use.example))
+    found = SYNTAXES.get(next(examples, "") if parser == "auto" else parser)
+    if found is MISTRAL and re.search(rf"{re.escape(MARK)}\s*{PROBE_NAME}", use.example):
+        return MISTRAL_NAMED
+    return found

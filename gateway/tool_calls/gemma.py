@@ -5,18 +5,22 @@ from __future__ import annotations
 from gateway.tool_calls.call_syntax import (
     CallSink,
     Matcher,
+    container,
     expect,
     function_name,
     next_tag,
     nonspace,
+    string,
     text_before,
 )
 from gateway.tool_calls.json_scanner import MAX_SCALAR_CHARS, WHITESPACE, NotACall
-from gateway.tool_calls.parser import Syntax
+from gateway.tool_calls.parser import CallForm, Syntax
 from gateway.tool_calls.schema_values import ANY, Schema, escaped, parameter_types, typed
 
 OPENING, CLOSING = "<|tool_call>", "<tool_call|>"
 QUOTE = '<|"|>'
+STRING_STARTS = (QUOTE[0], '"')
+"""Models write strings of JSON as well."""
 MAX_KEY_CHARS = 256
 MAX_DEPTH = 64
 
@@ -25,6 +29,8 @@ def _match(sink: CallSink) -> Matcher[None]:
     if not (yield from next_tag(("call:",)))[0]:
         raise NotACall
     name, char = yield from function_name()
+    while char == ":":  # a namespace before the name
+        name, char = yield from function_name()
     if char != "{":
         raise NotACall
     yield from _object(sink, sink.begin(name), 0)
@@ -46,12 +52,14 @@ def _object(sink: CallSink, schema: Schema | None, depth: int) -> Matcher[None]:
         sink.put(f'{start}"{escaped(key)}": ')
         start = ", "
         types = ANY if schema is None else parameter_types(schema, key)
-        char = (yield from _value(sink, (yield from nonspace()), types, depth)) or (yield from nonspace())
+        first = yield from nonspace()
+        char = (yield from _value(sink, first, types, depth)) or (yield from nonspace())
         if char == "}":
             break
-        if char != ",":
+        if char == ",":
+            char = yield from nonspace()
+        elif first not in STRING_STARTS:  # models forget commas after strings
             raise NotACall
-        char = yield from nonspace()
     sink.put("}" if keys else "{}")
 
 
@@ -60,6 +68,9 @@ def _key(char: str) -> Matcher[str]:
     if char == QUOTE[0]:
         yield from expect(QUOTE[1:])
         key = yield from text_before(QUOTE)
+    elif char == '"':
+        key = yield from string()
+    if char in STRING_STARTS:
         if (yield from nonspace()) != ":":
             raise NotACall
         return key
@@ -81,6 +92,8 @@ def _value(sink: CallSink, char: str, types: frozenset[str], depth: int) -> Matc
     if char == QUOTE[0]:
         yield from expect(QUOTE[1:])
         yield from _string(sink)
+    elif char == '"':
+        yield from container(char, sink.put)
     elif char == "{":
         yield from _object(sink, None, depth + 1)
     elif char == "[":
@@ -128,5 +141,18 @@ def _string(sink: CallSink) -> Matcher[None]:
 
 
 GEMMA4 = Syntax(
-    "gemma4", _match, marks=(OPENING,), tokens=(OPENING, CLOSING, QUOTE), endings=("}" + CLOSING, CLOSING)
+    "gemma4",
+    _match,
+    marks=(OPENING,),
+    tokens=(OPENING, CLOSING, QUOTE),
+    endings=("}" + CLOSING, CLOSING),
+    form=CallForm(
+        OPENING,
+        "call:{name}{",
+        "}" + CLOSING,
+        OPENING,
+        parameter=("{key}:", ""),
+        separator=",",
+        quote=QUOTE,
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 
 from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, container, nonspace
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
@@ -64,6 +65,7 @@ def _named(char: str, sink: CallSink) -> Matcher[None]:
     sink.end()
 
 
+_NAMED = CallForm(MARK, "{name}" + ARGS_MARK, "", MARK)
 MISTRAL = Syntax(
     "mistral",
     _match,
@@ -73,3 +75,4 @@ MISTRAL = Syntax(
     form=CallForm(MARK + "[", '{"name": "{name}", "arguments": ', "}", ", ", "]"),
     call_id=short_id,
 )
+MISTRAL_NAMED = replace(MISTRAL, form=_NAMED)

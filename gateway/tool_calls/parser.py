@@ -36,6 +36,7 @@ class CallForm:
     closing: str = ""
     parameter: tuple[str, str] = ("", "")  # around each value, where arguments are elements: no JSON object
     separator: str = ""  # between parameters; "": values are plain text, else JSON
+    quote: str = ""  # around strings, where values have Gemma's notation
     text: str = ""  # before an answer without calls
 
 
@@ -45,12 +46,12 @@ class Syntax:
 
     name: str
     match: Callable[[CallSink], Matcher[None]]  # one or more calls, after a mark or at the answer's start
+    form: CallForm
     marks: tuple[str, ...] = ()  # begin calls anywhere in the text
     bare_marks: tuple[str, ...] = ()  # do so as the first part of what `match` reads
     leading_chars: str = ""  # begin calls as the first character of the answer
     tokens: tuple[str, ...] = ()  # parts of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may follow a call's arguments, without white space
-    form: CallForm | None = None  # None: there is no grammar for it
     merges_text: bool = False  # templates refuse text beside reasoning in a message with calls
     call_id: CallId | None = None  # the id that templates need, from a call's id, name and number in the chat
 

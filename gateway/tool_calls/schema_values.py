@@ -74,13 +74,14 @@ def _types(schema: object, root: Schema, seen: set[str]) -> Iterator[str]:
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
         seen.add(reference)  # for all branches: what one has found need not be found again
-        yield from _types(_resolved(reference, root), root, seen)
+        yield from _types(resolved(reference, root), root, seen)
     for word in ("anyOf", "oneOf", "allOf"):
         for each in schema.get(word) or ():
             yield from _types(each, root, seen)
 
 
-def _resolved(reference: str, root: Schema) -> object:
+def resolved(reference: str, root: Schema) -> object:
+    """What a local reference refers to; None where there is nothing."""
     found: object = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None

@@ -94,14 +94,14 @@ class EngineProvider:
         reasoning = chat_reasoning(request, tokenizer.thinking, service.reasoning, is_strict=is_strict)
         if reasoning.ignores_effort:
             ignored.append("reasoning_effort")
-        tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax, grammar)
+        tools = decide_tools(read_tools(request), tokenizer.tool_use, service.call_syntax)
         budget = request.thinking_token_budget or 0
         tags = tokenizer.thinking.tags
         if tools is not None:
             grammar = tools.grammar(
                 grammar, tokenizer.special_id, follows_budget=reasoning.is_on and budget > 0
             )
-            if grammar is not None and tools.syntax.form is not None and tools.syntax.form.text:
+            if grammar is not None and tools.syntax.form.text:
                 tags = replace(tags, answer="")  # the grammar has it
         if service.unknown_fields == "ignore":
             with collecting() as unknown:
@@ -174,10 +174,8 @@ class EngineProvider:
             reasoning = chat_reasoning(
                 request, service.tokenizer.thinking, service.reasoning, is_strict=False
             )
-            grammar = grammar_for(request)
-            tools = decide_tools(
-                read_tools(request), service.tokenizer.tool_use, service.call_syntax, grammar
-            )
+            grammar_for(request)  # raises
+            tools = decide_tools(read_tools(request), service.tokenizer.tool_use, service.call_syntax)
             prompt = await self._encode_chat(request, reasoning, tools)
             adapter = self.model.adapter_digest()
         except ApiError:

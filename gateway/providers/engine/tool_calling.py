@@ -16,7 +16,6 @@ from gateway.providers.engine.grammar_words import TokenId
 from gateway.providers.engine.tool_grammar import (
     argument_rules,
     call_grammar,
-    can_enforce,
     definition_place,
     input_opening,
 )
@@ -37,7 +36,6 @@ class Tools:
 
     choice: ToolChoice
     syntax: Syntax
-    has_grammar: bool = True
 
     @property
     def definitions(self) -> Sequence[Mapping[str, Any]]:
@@ -66,7 +64,7 @@ class Tools:
         """
         choice = self.choice
         is_limited = choice.is_required or choice.strict or choice.grammars or follows_budget
-        if not self.has_grammar or (content is None and not is_limited):
+        if content is None and not is_limited:
             return None
         if content is not None and content.kind != "json_schema":
             raise InvalidRequest(
@@ -125,10 +123,8 @@ class Tools:
         return InvalidRequest(message, param=param, code=error.code)
 
 
-def decide_tools(
-    choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None, content: GrammarSpec | None = None
-) -> Tools | None:
-    """None without tools. `content`: the grammar of the text. Raises InvalidRequest if the model cannot."""
+def decide_tools(choice: ToolChoice | None, use: ToolUse, syntax: Syntax | None) -> Tools | None:
+    """None without tools. Raises InvalidRequest if the model cannot."""
     if choice is None:
         return None
     check_offerable(use)
@@ -138,17 +134,8 @@ def decide_tools(
             "its chat template writes calls in an unknown syntax. Leave 'tools' out, or name the "
             "syntax in the policy: engine.tool_parser.",
         )
-    if can_enforce(syntax, use):
-        is_json = syntax.form is not None and not syntax.form.parameter[0]
-        return Tools(choice if is_json else replace(choice, grammars={}), syntax)
-    if choice.is_required:
-        raise _cannot("tool_choice", f"there is no grammar for its call syntax ({syntax.name}). Send 'auto'.")
-    if choice.strict or content is not None:
-        param = "tools" if content is None else content.param
-        raise _cannot(param, f"there is no grammar for its call syntax ({syntax.name}). Leave it out.")
-    return Tools(
-        replace(choice, grammars={}), syntax, has_grammar=False
-    )  # descriptions tell what custom tools take
+    is_json = not syntax.form.parameter[0]  # else descriptions tell what custom tools take
+    return Tools(choice if is_json else replace(choice, grammars={}), syntax)
 
 
 def check_offerable(use: ToolUse) -> None:

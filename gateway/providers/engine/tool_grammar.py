@@ -12,24 +12,17 @@ from typing import Any
 import msgspec
 
 from backend.structured.quoted import quoted_lark, quoted_regex
-from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.providers.engine.element_grammar import Function, element_rules
 from gateway.providers.engine.grammar_words import TokenId, Words, json_rule, pattern
+from gateway.providers.engine.quoted_values import quoted_value_rules
 from gateway.requests import refusals
 from gateway.requests.custom_tools import INPUT
 from gateway.requests.tools import ToolChoice
-from gateway.tool_calls.mistral import MARK, MISTRAL
 from gateway.tool_calls.parser import CallForm, Syntax
 
 CLOSING = '"}'
 """Ends the input of a custom tool."""
-
-
-def can_enforce(syntax: Syntax, use: ToolUse) -> bool:
-    """True when there is a grammar for calls as this model writes them."""
-    is_list = re.search(re.escape(MARK) + r"\s*\[", use.example) is not None
-    return syntax.form is not None and (syntax is not MISTRAL or is_list)
 
 
 def call_grammar(
@@ -40,8 +33,6 @@ def call_grammar(
     An answer without calls is a JSON document that matches `content`, or any text. Raises InvalidRequest.
     """
     form = syntax.form
-    if form is None:
-        raise ValueError(f"there is no grammar for {syntax.name}")
     words = Words(syntax, token_id)
     mark = next((mark for mark in syntax.marks if form.opening.startswith(mark)), "")
     more = "" if choice.max_calls == 1 else f" ({words.terms(form.between)} function)*"
@@ -103,7 +94,8 @@ def _functions(syntax: Syntax, form: CallForm, choice: ToolChoice, words: Words)
             function = Function(
                 name, schema, choice.places.get(name, "tools"), is_strict=name in choice.strict
             )
-            lines += element_rules(rule, function, form, words)
+            rules_of = quoted_value_rules if form.quote else element_rules
+            lines += rules_of(rule, function, form, words)
         elif name in choice.grammars:
             lines.append(
                 f"{rule}: {json.dumps(json.dumps({INPUT: ''})[:-2])} {rule}_input {json.dumps(CLOSING)}"

@@ -27,6 +27,9 @@ SCHEMAS = {"add": {"properties": {"n": {"type": "integer"}, "s": {"type": "strin
         ("s:Paris", {"s": "Paris"}),
         ("s:5", {"s": "5"}),
         (" n : 5 , s : x ", {"n": 5, "s": "x"}),
+        ('"s":"a}\\n\\",", "n": 5', {"s": 'a}\n",', "n": 5}),
+        (f's:{Q}a{Q}n:5,x:"b"y:1', {"s": "a", "n": 5, "x": "b", "y": 1}),  # commas are left out
+        (f"l:[{Q}a,b{Q},{{k:{Q}]{Q}}}]", {"l": ["a,b", {"k": "]"}]}),
     ],
 )
 def test_values(inner: str, expected: object) -> None:
@@ -43,6 +46,8 @@ def test_values(inner: str, expected: object) -> None:
         "a:",
         "a:1,",
         "a:1,a:2",
+        'a:"x',
+        '"a"1',
         ":1",
         "a:[1",
         "a:[1,]",
@@ -54,6 +59,10 @@ def test_values(inner: str, expected: object) -> None:
 def test_anything_but_a_call_is_text(inner: str) -> None:
     text = f"<|tool_call>call:add{{{inner}}}<tool_call|>"
     assert parse(GEMMA4, list(text)) == (text, [])
+
+
+def test_a_namespace_before_the_name_is_dropped() -> None:
+    assert parse(GEMMA4, list("<|tool_call>call:api:add{a:1}<tool_call|>"))[1] == [("add", '{"a": 1}')]
 
 
 def test_long_strings_are_streamed() -> None:

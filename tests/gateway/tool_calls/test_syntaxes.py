@@ -30,7 +30,7 @@ CALLS = [
 
 
 @names
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=12)
 @given(made=called, places=cuts, before=st.sampled_from(["", "Let me see.", "1 < 2 <tool>"]))
 def test_calls_are_parsed_as_the_template_renders_them(
     name: str, made: list[tuple[str, dict[str, Any]]], places: list[int], before: str
@@ -53,7 +53,7 @@ def fuzzed(name: str, count: int) -> None:
 
 @names
 def test_any_cut_gives_the_same_calls(name: str) -> None:
-    fuzzed(name, 60)
+    fuzzed(name, 30)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_hostile_texts_are_text_or_calls_and_never_an_error(name: str, hold: int
         whole = parse(SYNTAXES[name], [text], hold_chars=hold)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
         assert parse(SYNTAXES[name], pieces, hold_chars=hold) == whole
-        if hold or len(text) < 1000:
+        if len(text) < 1000:
             assert parse(SYNTAXES[name], list(text), hold_chars=hold) == whole
         if not whole[1]:
             assert whole[0] == text

@@ -39,7 +39,7 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 def written(name: str, values: dict[str, Any]) -> str:
     """A call as the grammar asks for it: values of keywords are JSON."""
     form = SYNTAXES[name].form
-    if form is None or not form.separator:
+    if not form.separator:
         return WRITERS[name]([("add", values)])
     listed = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
     return f"{form.opening}add({', '.join(listed)}){form.closing}"
@@ -88,7 +88,7 @@ def test_values_between_tags_fit_their_schemas(tokenizer: Tokenizer, vocabulary:
         [{"type": "function", "function": {"name": "add", "parameters": schema}}], is_required=True
     )
     for name, syntax in SYNTAXES.items():
-        if syntax.form is None or not syntax.form.parameter[0]:
+        if not syntax.form.parameter[0] or syntax.form.quote:
             continue
         source = parsed(
             llguidance_source(

@@ -23,6 +23,7 @@ from gateway.providers.engine.tool_calling import Tools
 from gateway.requests.structured_output import with_reasoning
 from gateway.requests.tools import ToolChoice
 from gateway.tool_calls.families import SYNTAXES
+from gateway.tool_calls.mistral import MISTRAL_NAMED
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
 MAX_TOKENS = 6_000
@@ -47,15 +48,15 @@ SCHEMA: dict[str, Any] = {
 }
 NO_TEXT = {**SCHEMA, "properties": {k: v for k, v in SCHEMA["properties"].items() if k != "from"}}
 NO_TEXT["required"] = SCHEMA["required"][1:]
-ENDED = [name for name, syntax in SYNTAXES.items() if syntax.form]
+ALL = {**SYNTAXES, "mistral_named": MISTRAL_NAMED}
 
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     """For each syntax one whose tokens are special."""
     made = {}
-    for name in ENDED:
-        tokens = dict.fromkeys((*SYNTAXES[name].tokens, *HARMONY.tokens, "<think>", "</think>"))
+    for name in ALL:
+        tokens = dict.fromkeys((*ALL[name].tokens, *HARMONY.tokens, "<think>", "</think>"))
         added = [AddedToken(token, special=True) for token in tokens]
         made[name] = Tokenizer.from_checkpoint(save_byte_level(tmp_path_factory.mktemp(name), added=added))
     return made
@@ -66,7 +67,7 @@ def tools(name: str, *, is_plain: bool, **fields: Any) -> Tools:  # noqa: ANN401
     schema = NO_TEXT if is_plain else SCHEMA
     functions = [{"name": each, "parameters": schema} for each in ("find", "send-it")]
     definitions = [{"type": "function", "function": function} for function in functions]
-    return Tools(ToolChoice(definitions, **fields), SYNTAXES[name])
+    return Tools(ToolChoice(definitions, **fields), ALL[name])
 
 
 def generate(tokenizer: Tokenizer, spec: GrammarSpec, seed: int) -> list[int]:
@@ -87,12 +88,11 @@ def generate(tokenizer: Tokenizer, spec: GrammarSpec, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("has_reasoning", [False, True])
-@pytest.mark.parametrize("name", ENDED)
+@pytest.mark.parametrize("name", ALL)
 def test_random_logits_make_a_valid_call(
     tokenizers: dict[str, Tokenizer], name: str, has_reasoning: bool
 ) -> None:
-    form = SYNTAXES[name].form
-    assert form is not None
+    form = ALL[name].form
     is_plain = not form.separator and bool(form.parameter[0])
     seed = int(has_reasoning)
     has_reasoning |= name == "harmony"  # its messages follow one of reasoning

@@ -14,11 +14,10 @@ from backend.structured.compiled_grammar import build, parsed
 from backend.structured.llguidance_source import llguidance_source
 from backend.structured.vocabulary import Vocabulary
 from backend.tokenizer import Tokenizer
-from backend.tokenizer.tool_use import ToolUse
 from backend.types import GrammarSpec
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.tool_calling import Tools
-from gateway.providers.engine.tool_grammar import call_grammar, can_enforce
+from gateway.providers.engine.tool_grammar import call_grammar
 from gateway.requests.tools import ToolChoice, read_tools
 from gateway.requests.types import ChatRequest
 from gateway.tool_calls.families import SYNTAXES
@@ -58,8 +57,7 @@ def written(syntax: str, *calls: tuple[str, dict[str, Any]]) -> str:
 
 def said(syntax: str, text: str) -> str:
     """An answer without calls."""
-    form = SYNTAXES[syntax].form
-    return text if form is None else form.text + text
+    return SYNTAXES[syntax].form.text + text
 
 
 def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
@@ -70,7 +68,7 @@ def choice(**fields: Any) -> ToolChoice:  # noqa: ANN401
 
 @pytest.mark.parametrize("has_reasoning", [False, True])
 @pytest.mark.parametrize("is_special", [False, True])
-@pytest.mark.parametrize("syntax", [name for name, syntax in SYNTAXES.items() if syntax.form])
+@pytest.mark.parametrize("syntax", SYNTAXES)
 def test_the_grammar_allows_only_what_is_requested(
     tokenizer: Tokenizer, vocabulary: Vocabulary, syntax: str, is_special: bool, has_reasoning: bool
 ) -> None:
@@ -203,15 +201,6 @@ def test_calls_may_follow_reasoning_of_a_limited_length() -> None:
     assert free.grammar(None, lambda _: None) is None
     spec = free.grammar(None, lambda _: None, follows_budget=True)
     assert spec is not None and "to=functions.f0" in spec.text and "final" in spec.text
-    without = Tools(ToolChoice(tools.definitions), SYNTAXES["mistral"], has_grammar=False)
-    assert without.grammar(None, lambda _: None, follows_budget=True) is None
-
-
-def test_there_is_no_grammar_for_other_syntaxes() -> None:
-    listed, named = ToolUse(example='[TOOL_CALLS] [{"name"'), ToolUse(example="[TOOL_CALLS]name[ARGS]{}")
-    assert can_enforce(SYNTAXES["mistral"], listed) and not can_enforce(SYNTAXES["mistral"], named)
-    assert can_enforce(SYNTAXES["hermes"], named) and not can_enforce(SYNTAXES["gemma4"], listed)
-    assert {name for name, syntax in SYNTAXES.items() if syntax.form is None} == {"gemma4"}
 
 
 @pytest.mark.parametrize("syntax", ["lark", "regex"])
