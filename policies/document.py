@@ -40,7 +40,7 @@ Positive = Annotated[int, Meta(ge=1)]
 ToolParser = Literal[
     "auto", "hermes", "llama3_json", "pythonic", "mistral", "qwen3_coder", "seed_oss", "glm45", "minimax_m2",
     "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "kimi_k2", "cohere", "granite",
-    "phi4_mini_json", "hunyuan_a13b", "apertus", "gemma4", "lfm2", "olmo3", "harmony",
+    "phi4_mini_json", "hunyuan_a13b", "apertus", "gemma4", "lfm2", "olmo3", "harmony", "nemotron_json",
 ]  # fmt: skip
 """The syntax of a model's tool calls; the names are vLLM's where it has one."""
 

@@ -41,6 +41,7 @@ _EXAMPLES = (
     ("cohere", rf"<\|START_ACTION\|>\s*\[\s*{_CALL}"),
     ("phi4_mini_json", rf"<\|tool_call\|>\s*\[?\s*{_CALL}[^<]*<\|/tool_call\|>"),
     ("granite", rf"<\|tool_call\|>\s*\[\s*{_CALL}"),
+    ("nemotron_json", rf"<TOOLCALL>\s*\[\s*{_CALL}"),
     ("hunyuan_a13b", rf"<tool_calls>\s*\[\s*{_CALL}"),
     ("apertus", rf'<\|tools_prefix\|>\[\{{"{PROBE_NAME}"'),
     ("gemma4", rf"<\|tool_call>call:{PROBE_NAME}\{{{PROBE_KEY}:"),

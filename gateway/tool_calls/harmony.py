@@ -44,4 +44,5 @@ HARMONY = Syntax(
     endings=(END,),
     form=_FORM,
     merges_text=True,
+    has_single_calls=True,
 )

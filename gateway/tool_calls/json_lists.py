@@ -1,4 +1,4 @@
-"""JSON objects, alone or in a list, behind a mark: Cohere, Granite 3, Phi-4-mini, Hunyuan, Apertus."""
+"""JSON objects, alone or in a list, behind a mark: Cohere, Granite 3, Nemotron 2, Hunyuan, Apertus …"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.tool_calls.parser import CallForm, Syntax
 Item = Callable[[CallSink], Matcher[str]]
 
 
-def _match(item: Item, closing: str, sink: CallSink) -> Matcher[None]:
+def _match(item: Item, closings: tuple[str, ...], sink: CallSink) -> Matcher[None]:
     first = yield from nonspace()
     char = (yield from nonspace()) if first == "[" else first
     if char != "{":
@@ -36,7 +36,8 @@ def _match(item: Item, closing: str, sink: CallSink) -> Matcher[None]:
             raise NotACall
         sink.commit()
         char = ""
-    if closing and not (yield from next_tag((closing,), char))[0]:
+    tags = tuple(filter(None, closings))
+    if tags and not (yield from next_tag(tags, char))[0]:
         raise NotACall
 
 
@@ -57,12 +58,13 @@ def _keyed_object(sink: CallSink) -> Matcher[str]:
     return ""
 
 
-def _syntax(name: str, form: CallForm, item: Item = call_object) -> Syntax:
+def _syntax(name: str, form: CallForm, item: Item = call_object, marks: tuple[str, ...] = ()) -> Syntax:
+    """`marks` are others that the family's older models write, and close with their own tags."""
     mark, closing = form.opening.rstrip("[\n "), form.closing.lstrip("]\n ")
     return Syntax(
         name,
-        partial(_match, item, closing),
-        marks=(mark,),
+        partial(_match, item, (closing, *(each.replace("<", "</") for each in marks))),
+        marks=(mark, *marks),
         tokens=(mark, closing),
         endings=("}]" + closing, "]" + closing, "}" + closing, closing),
         form=form,
@@ -73,8 +75,9 @@ _CALL = '{"name": "{name}", "arguments": '
 _ACTION = '{"tool_call_id": "{number}", "tool_name": "{name}", "parameters": '
 JSON_LISTS = (
     _syntax("cohere", CallForm("<|START_ACTION|>[\n    ", _ACTION, "}", ",\n    ", "\n]<|END_ACTION|>")),
-    _syntax("granite", CallForm("<|tool_call|>[", _CALL, "}", ", ", "]")),
+    _syntax("granite", CallForm("<|tool_call|>[", _CALL, "}", ", ", "]"), marks=("<tool_call>",)),
     _syntax("phi4_mini_json", CallForm("<|tool_call|>[", _CALL, "}", ", ", "]<|/tool_call|>")),
+    _syntax("nemotron_json", CallForm("<TOOLCALL>[", _CALL, "}", ", ", "]</TOOLCALL>")),
     _syntax("hunyuan_a13b", CallForm("<tool_calls>[", _CALL, "}", ", ", "]</tool_calls>")),
     _syntax(
         "apertus",

@@ -25,5 +25,6 @@ LLAMA_JSON = Syntax(
     leading_chars="{",
     tokens=(MARK,),
     endings=("}", ";", ","),
+    has_single_calls=True,
     form=CallForm("", '{"name": "{name}", "parameters": ', "}", "; "),
 )

@@ -53,6 +53,7 @@ class Syntax:
     tokens: tuple[str, ...] = ()  # parts of the syntax that are special tokens in some vocabularies
     endings: tuple[str, ...] = ()  # what may follow a call's arguments, without white space
     merges_text: bool = False  # templates refuse text beside reasoning in a message with calls
+    has_single_calls: bool = False  # templates render one call of a message, or refuse more
     call_id: CallId | None = None  # the id that templates need, from a call's id, name and number in the chat
 
 

@@ -21,7 +21,7 @@ from gateway.tool_calls.call_syntax import (
     next_tag,
     nonspace,
 )
-from gateway.tool_calls.json_scanner import NotACall
+from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
 from gateway.tool_calls.parser import CallForm, Syntax
 from gateway.tool_calls.schema_values import escaped, read_json
 
@@ -32,6 +32,8 @@ _KEY = re.compile(r"[^\W\d][^()\[\]{}\"'=,*\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
 """JSON's, which templates print into these calls."""
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_AFTER_STRING = ",)]}:\"'"
+"""What follows the end of a string in a literal: a quote before anything else is a part of it."""
 _LINE_BREAKS = {"\n": "\\n", "\r": "\\r"}
 
 
@@ -133,7 +135,15 @@ def _string(quote: str) -> Matcher[tuple[str, str]]:
         num_closing = num_closing + 1 if char == quote else 0
         pieces.append(_LINE_BREAKS.get(char, char) if num_quotes == 1 else char)
         if num_closing == num_quotes:
-            return "".join(pieces), (yield)
+            char = yield
+            space = ""
+            while num_quotes == 1 and char in WHITESPACE:
+                space += char
+                char = yield
+            if num_quotes == 3 or char in _AFTER_STRING:
+                return "".join(pieces), char
+            pieces[-1] = "\\" + quote + "".join(_LINE_BREAKS.get(each, each) for each in space)
+            continue  # templates do not escape quotes, so models do not either
         if char == "\\":
             pieces.append((yield))
         char = yield

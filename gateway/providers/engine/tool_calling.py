@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,10 +156,12 @@ def check_readable(messages: Sequence[Mapping[str, Any]], use: ToolUse) -> None:
             )
 
 
-def adapt_calls(messages: Sequence[dict[str, Any]], syntax: Syntax | None, use: ToolUse) -> None:
+def adapt_calls(messages: list[dict[str, Any]], syntax: Syntax | None, use: ToolUse) -> None:
     """Give earlier calls the ids, and their arguments the form, that the model's template needs."""
     ids: dict[str, str] = {}
     number = 0
+    if syntax is not None and syntax.has_single_calls:
+        messages[:] = _with_single_calls(messages)
     for message in messages:
         if syntax is not None and syntax.merges_text and "tool_calls" in message:
             texts = (message.get("reasoning_content"), message.get("content"))
@@ -175,6 +177,24 @@ def adapt_calls(messages: Sequence[dict[str, Any]], syntax: Syntax | None, use: 
             number += 1
         if "tool_call_id" in message:
             message["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+
+
+def _with_single_calls(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each call in a message of its own, before its result."""
+    results = {message["tool_call_id"]: message for message in messages if "tool_call_id" in message}
+    moved: set[str] = set()
+    for message in messages:
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            if message.get("tool_call_id") not in moved:
+                yield message
+            continue
+        for i, call in enumerate(calls):
+            first = message if i == 0 else {"role": "assistant", "content": ""}
+            yield {**first, "tool_calls": [call]}
+            if (result := results.get(call["id"])) is not None:
+                moved.add(call["id"])
+                yield result
 
 
 def _cannot(param: str, why: str) -> InvalidRequest:

@@ -52,6 +52,8 @@ CALLS = {
     '"parameters": {{ c.function.arguments | tojson }}}\n]<|END_ACTION|>',
     "granite": "<|tool_call|>[{{ c.function | tojson }}]",
     "phi4_mini_json": "<|tool_call|>{{ c.function | tojson }}<|/tool_call|>",
+    "nemotron_json": '<TOOLCALL>[{"name": "{{ c.function.name }}", "arguments": '
+    "{{ c.function.arguments | tojson }}}]</TOOLCALL>",
     "hunyuan_a13b": "<tool_calls>[{{ c.function | tojson }}]</tool_calls>",
     "apertus": "<|tools_prefix|>[{{ '{\"' ~ c.function.name ~ '\": ' ~ c.function.arguments ~ '}' }}]"
     "<|tools_suffix|>",

@@ -61,6 +61,10 @@ def test_anything_but_a_call_is_text(text: str) -> None:
         ("'a\nb'", "a\nb"),
         ('"\\/\\ud83d\\ude00"', "/😀"),
         ("1e999", float("inf")),
+        ("'it's  5 o'clock\n'n' more'", "it's  5 o'clock\n'n' more"),
+        ('"say "hi" now"', 'say "hi" now'),
+        ("['a's', {'k': 'b'c'}]", ["a's", {"k": "b'c"}]),
+        ("'it''s' ' on'", "its on"),
         ("[1, {'a': true}, (2,)]", [1, {"a": True}, [2]]),
     ],
 )

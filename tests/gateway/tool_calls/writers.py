@@ -155,6 +155,7 @@ WRITERS: dict[str, Writer] = {
     "cohere": _named("<|START_ACTION|>[\n    ", _ACTION, ",\n    ", "\n]<|END_ACTION|>"),
     "granite": _named("<|tool_call|>[", _NAMED, ", ", "]"),
     "phi4_mini_json": _named("<|tool_call|>[", _NAMED, ", ", "]<|/tool_call|>"),
+    "nemotron_json": _named("<TOOLCALL>[", _NAMED, ", ", "]</TOOLCALL>"),
     "hunyuan_a13b": _named("<tool_calls>[", _NAMED, ", ", "]</tool_calls>"),
     "harmony": lambda calls: "".join(
         f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>"

@@ -14,9 +14,12 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
+from backend.tokenizer.tool_use import ToolUse
 from backend.types import FinishReason, Request, StepOutput, TokenLogprobs
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.service import EngineService
+from gateway.providers.engine.tool_calling import adapt_calls
+from gateway.tool_calls.families import SYNTAXES
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import CHATML, MakeApp, http_client
 from tests.gateway.connection import events
@@ -572,3 +575,25 @@ async def test_a_turn_in_other_syntaxes_through_the_server(
         engine.script = says(own.encode(said.replace("say", "rm")))
         choice = await ask(http, **effort)
         assert "tool_calls" not in choice["message"] and "rm" in choice["message"]["content"]
+
+
+@pytest.mark.parametrize("syntax", ["llama3_json", "harmony", "hermes"])
+def test_each_call_is_before_its_result_where_a_template_renders_one(syntax: str) -> None:
+    function = {"name": "say", "arguments": {}}
+    calls = [{"id": f"c{i}", "type": "function", "function": dict(function)} for i in range(3)]
+    results = [{"role": "tool", "tool_call_id": f"c{i}", "content": str(i)} for i in (1, 0)]  # one is missing
+    user = {"role": "user", "content": "x"}
+    messages = [{"role": "assistant", "content": "I look.", "tool_calls": calls}, *results, user]
+    adapt_calls(messages, SYNTAXES[syntax], ToolUse())
+    shown = [(m["role"], m["content"], [call["id"] for call in m.get("tool_calls", ())]) for m in messages]
+    if syntax == "hermes":
+        assert [role for role, _, _ in shown] == ["assistant", "tool", "tool", "user"]
+        return
+    assert shown == [
+        ("assistant", "I look.", ["c0"]),
+        ("tool", "0", []),
+        ("assistant", "", ["c1"]),
+        ("tool", "1", []),
+        ("assistant", "", ["c2"]),
+        ("user", "x", []),
+    ]
