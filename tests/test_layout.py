@@ -67,6 +67,7 @@ SUITES = {
     "gateway/providers/upstream/test_both_transports.py": "what both transports do alike",
     "gateway/providers/upstream/test_cut_streams.py": "streams of all APIs, cut anywhere",
     "gateway/providers/upstream/test_usage.py": "what answers have used, as far as it is told",
+    "gateway/tool_calls/test_answers.py": "answers as users have them, in every syntax",
     "gateway/tool_calls/test_syntaxes.py": "what holds in every syntax",
     "gateway/web/test_framing.py": "HTTP/1.1 framing of the whole application",
     "policies/test_published.py": "the generated schema.json and REFERENCE.md",

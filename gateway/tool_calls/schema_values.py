@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ ANY: frozenset[str] = frozenset()
 """Any type: the schema does not say."""
 STRING = frozenset(["string"])
 _BY_FIRST = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+_WHOLE = re.compile(r"-?[0-9]+\.0+")
 _PYTHONS = {"none": "null", "null": "null", "true": "true", "false": "false"}
 """Python's spelling, which templates print and models copy."""
 
@@ -45,6 +47,8 @@ def typed(text: str, types: Collection[str]) -> str:
         kind, found = read_json(text.strip())
         if not kind and types:
             kind, found = read_json(_PYTHONS.get(text.strip().lower()) or _python_literal(text.strip()))
+        if kind == "number" and "integer" in types and _WHOLE.fullmatch(found):
+            kind, found = "integer", found.partition(".")[0]
         if kind and (not types or kind in types or (kind == "integer" and "number" in types)):
             return found
     return f'"{escaped(text)}"'

@@ -20,9 +20,10 @@ _ENDS = ("<|end|>", "<|return|>", CALL_END)
 _HEADS = (START, CHANNEL)
 _BEGINNINGS = (*_HEADS, MESSAGE, "<|constrain|>", "to=")
 _HEADER = re.compile(
-    r"\s*(?:<\|start\|>)?\s*(?:assistant)?\s*(?:to=(?P<role>[^\s<]+))?\s*"
-    r"(?:<\|channel\|>\s*(?P<channel>analysis|commentary|final)\s*(?:to=(?P<recipient>[^\s<]+))?)?"
-    r"\s*(?:<\|constrain\|>)?\s*[\w.+/-]*\s*"
+    r"\s*(?:<\|start\|>)?\s*(?:assistant)?\s*(?:to=(?P<role>[\w.-]+)[^\s<]*)?\s*"
+    r"(?:<\|channel\|>\s*(?:analysis|commentary|final)?\s*(?=<\|channel\|>))*"  # models repeat it
+    r"(?:<\|channel\|>\s*(?P<channel>analysis|commentary|final)\s*(?:to=(?P<recipient>[\w.-]+)[^\s<]*)?)?"
+    r"\s*(?:<\|channel\|>\s*(?:analysis|commentary|final)\s*)?(?:<\|constrain\|>)?\s*[\w.+/-]*\s*"
 )
 
 

@@ -94,7 +94,7 @@ class _Rules:
         for word in ("anyOf", "oneOf"):
             if branches := schema.get(word):
                 return self._one_of(self._value(each) for each in branches)
-        if len(parts := schema.get("allOf") or ()) == 1:
+        if len(parts := list(schema.get("allOf") or ())) == 1:
             return self._value({**{k: v for k, v in schema.items() if k != "allOf"}, **parts[0]})
         kinds = schema.get("type")
         if isinstance(kinds, list):

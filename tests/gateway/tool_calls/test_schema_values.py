@@ -97,3 +97,17 @@ def test_text_of_another_type_is_a_string(text: str, types: list[str], expected:
 def test_strings_can_be_escaped_in_pieces(text: str, at: int) -> None:
     assert json.loads(f'"{escaped(text[:at])}{escaped(text[at:])}"') == text
     assert json.loads(typed(text, STRING)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "found"),
+    [
+        ("5.0", {"integer"}, "5"),
+        ("-3.00", {"integer", "null"}, "-3"),
+        ("5.0", {"number"}, "5.0"),
+        ("5.5", {"integer"}, '"5.5"'),
+        ("5e1", {"integer"}, '"5e1"'),
+    ],
+)
+def test_a_whole_number_is_an_integer(text: str, types: set[str], found: str) -> None:
+    assert typed(text, types) == found

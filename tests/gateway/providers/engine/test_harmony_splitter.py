@@ -66,6 +66,11 @@ def test_channels(text: str, expected: tuple[str, str]) -> None:
         " to=functions.add<|channel|>commentary json",  # the recipient in the role's header
         " to=functions.add<|channel|>analysis <|constrain|>json",
         "<|start|>assistant to=functions.add<|channel|>commentary",
+        "<|channel|>commentary<|channel|>commentary to=functions.add <|constrain|>json",  # twice
+        "<|channel|>commentary to=functions.add<|channel|>commentary json",
+        "<|channel|>commentary to=functions.add––commentary",
+        "<|channel|>commentary to=functions.add <|constrain|>response",
+        "<|channel|>final to=functions.add json",
     ],
 )
 def test_the_recipient_may_be_in_either_header(header: str) -> None:
