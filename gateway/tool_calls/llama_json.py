@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gateway.tool_calls.call_syntax import CallSink, Matcher, call_object, nonspace
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import CallForm, Syntax
@@ -9,8 +11,9 @@ from gateway.tool_calls.parser import CallForm, Syntax
 MARK = "<|python_tag|>"
 
 
-def _match(sink: CallSink) -> Matcher[None]:
-    char = yield from nonspace()
+def match_objects(char: str, sink: CallSink) -> Matcher[None]:
+    """One call or several, of which `char`, if any, has been read."""
+    char = char or (yield from nonspace())
     while char == "{":
         char = (yield from call_object(sink)) or (yield from nonspace())
         if char in ";,":
@@ -20,7 +23,7 @@ def _match(sink: CallSink) -> Matcher[None]:
 
 LLAMA_JSON = Syntax(
     "llama3_json",
-    _match,
+    partial(match_objects, ""),
     marks=(MARK,),
     leading_chars="{",
     tokens=(MARK,),

@@ -1,7 +1,7 @@
 """Calls written as Python, `name(key="value", …)`.
 
-Llama 3.2 and 4: a list, which is the answer or behind a mark; LFM2: a list between marks, of JSON objects
-where the prompt asks for these; OLMo 3: one call a line between marks.
+Llama 3.2 and 4: a list, or JSON, which is the answer or behind a mark; LFM2: a list between marks, of JSON
+objects where the prompt asks for these; OLMo 3: one call a line between marks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gateway.tool_calls.call_syntax import (
     nonspace,
 )
 from gateway.tool_calls.json_scanner import WHITESPACE, NotACall
+from gateway.tool_calls.llama_json import match_objects
 from gateway.tool_calls.parser import CallForm, Syntax
 from gateway.tool_calls.schema_values import escaped, read_json
 
@@ -38,7 +39,10 @@ _LINE_BREAKS = {"\n": "\\n", "\r": "\\r"}
 
 
 def _match_list(closing: str, sink: CallSink) -> Matcher[None]:
-    if (yield from nonspace()) != "[":
+    first = yield from nonspace()
+    if first == "{" and closing == PYTHON_END:
+        yield from match_objects(first, sink)
+    if first != "[":
         raise NotACall
     char = ","
     while char == ",":
@@ -182,7 +186,7 @@ PYTHONIC = Syntax(
     "pythonic",
     partial(_match_list, PYTHON_END),
     marks=("<|python_start|>",),
-    leading_chars="[",
+    leading_chars="[{",
     tokens=("<|python_start|>", PYTHON_END),
     endings=("]<|python_end|>", PYTHON_END),
     form=_form("[", ", ", "]"),

@@ -63,7 +63,7 @@ def _call(shape: Shape, sink: CallSink, name: str, char: str) -> Matcher[str]:
     tag, _ = yield from next_tag(shape.after_value, char)
     sink.put("{", len(tag))
     while tag == shape.key:
-        key, end = yield from _key(shape)
+        key, end, read = yield from _key(shape)
         if not key or key in keys:
             raise NotACall
         sink.put(f'{", " if keys else ""}"{escaped(key)}": ', 0)
@@ -73,7 +73,7 @@ def _call(shape: Shape, sink: CallSink, name: str, char: str) -> Matcher[str]:
             types = STRING
         elif end.endswith('string="false">'):
             types -= STRING
-        tag = yield from _value(shape, sink, types)
+        tag = yield from _value(shape, sink, types, read)
     if not tag:
         raise NotACall
     sink.put("}", 0)
@@ -81,8 +81,8 @@ def _call(shape: Shape, sink: CallSink, name: str, char: str) -> Matcher[str]:
     return tag
 
 
-def _key(shape: Shape) -> Matcher[tuple[str, str]]:
-    """A parameter's name, and the tag that ended it."""
+def _key(shape: Shape) -> Matcher[tuple[str, str, str]]:
+    """A parameter's name, the tag that ended it, and what was read of the value."""
     key = ""
     while (char := (yield)) != shape.key_ends[0][0]:
         key += char
@@ -93,32 +93,34 @@ def _key(shape: Shape) -> Matcher[tuple[str, str]]:
         end += yield
         if not any(each.startswith(end) for each in shape.key_ends):
             raise NotACall
-    if shape.value and not (yield from next_tag((shape.value,)))[0]:
-        raise NotACall
-    return key.strip(WHITESPACE), end
+    tag, read = (end, "") if shape.value else ("", "")
+    while tag == end:  # models repeat it, and forget the value's tag
+        tag, read = yield from next_tag((shape.value, end))
+    return key.strip(WHITESPACE), end, "" if tag else read.lstrip()
 
 
-def _value(shape: Shape, sink: CallSink, types: frozenset[str]) -> Matcher[str]:
-    """One value; the tag that follows its end."""
+def _value(shape: Shape, sink: CallSink, types: frozenset[str], first: str) -> Matcher[str]:
+    """One value, of which `first` has been read; the tag that follows its end."""
     if types != STRING:
         pieces: list[str] = []
-        tag, read = yield from _text(shape, lambda text, _: pieces.append(text))
+        tag, read = yield from _text(shape, first, lambda text, _: pieces.append(text))
         sink.put(typed("".join(pieces), types), len(read))
         return tag
     sink.put('"', 0)
-    tag, read = yield from _text(shape, lambda text, num_held: sink.put(escaped(text), num_held))
+    tag, read = yield from _text(shape, first, lambda text, num_held: sink.put(escaped(text), num_held))
     sink.put('"', len(read))
     return tag
 
 
-def _text(shape: Shape, put: Callable[[str, int], None]) -> Matcher[tuple[str, str]]:
+def _text(shape: Shape, first: str, put: Callable[[str, int], None]) -> Matcher[tuple[str, str]]:
     """The text of a value, passed to `put` with the number of characters read beyond it."""
     closing = shape.value_end
     window = len(closing) + 1  # its last characters may be the closing tag and a line break
     held: list[str] = []
     is_first = shape.is_padded
+    seen = iter(first)
     while True:
-        char = yield
+        char = next(seen, "") or (yield)
         if not (is_first and char == "\n"):
             held.append(char)
         is_first = False
