@@ -24,11 +24,15 @@ run in torch there, and the last of these on CPUs too.
 | architecture | what it is | configurations |
 |---|---|---|
 """
+FOOT = """
+`python -m tests.backend.models.held_out` draws random configurations that are not among these, so far 56:
+the largest difference of logits is 3.2e-05, where transformers differs from itself with a cache by 1.6e-05.
+"""
 
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "".join(_row(family) for family in FAMILIES.values())
+    return HEAD + "".join(_row(family) for family in FAMILIES.values()) + FOOT
 
 
 def _row(family: Family) -> str:
