@@ -143,7 +143,7 @@ def test_greedy_equals_generate(pair: Pair) -> None:
     assert Driver(pair.ours).greedy([Track(list(prompt))], 16) == [out[0, len(prompt) :].tolist()]
 
 
-@pytest.mark.parametrize("pair", filter(is_consistent, VARIANTS), ids=lambda v: v.name, indirect=True)
+@pytest.mark.parametrize("pair", list(filter(is_consistent, VARIANTS)), ids=lambda v: v.name, indirect=True)
 def test_transformers_agrees_with_itself(pair: Pair) -> None:
     """Else a difference would not be ours: noise grows with the weights, which a variant can make smaller."""
     tokens = random_tokens(75, seed=1)
