@@ -368,6 +368,7 @@ class Scalars:
     """Numbers that some families multiply by, or add."""
 
     embedding: float = 1.0  # times the embeddings
+    rounds_embedding: bool = False  # that number, to the dtype of the table
     residual: float = 1.0  # times what attention and feed-forward add to the residual stream
     logits: float = 1.0  # times the logits
     softcap: float | None = None  # then logits become softcap * tanh(logits / softcap)

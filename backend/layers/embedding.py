@@ -12,7 +12,7 @@ from backend.kernels.rms_norm import rms_norm
 class Embedding:
     """Rows of a table [vocab, D]; kept in the checkpoint's dtype, looked up in the model's.
 
-    With a `scale`, rows are multiplied by it as the table's dtype rounds it.
+    Rows are multiplied by `scale`.
     """
 
     __slots__ = ("dtype", "scale", "weight")
@@ -20,12 +20,17 @@ class Embedding:
     def __init__(self, weight: Tensor, dtype: torch.dtype, scale: float = 1.0) -> None:
         self.weight = weight
         self.dtype = dtype
-        self.scale = torch.tensor(scale, dtype=weight.dtype).item()
+        self.scale = scale
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         """[T] → [T, D], a new tensor that the caller may change."""
         rows = F.embedding(token_ids, self.weight).to(self.dtype)
         return rows if self.scale == 1 else rows.mul_(self.scale)
+
+
+def rounded(scale: float, dtype: torch.dtype) -> float:
+    """The scale of a family that keeps it in the table's dtype."""
+    return torch.tensor(scale, dtype=dtype).item()
 
 
 class NormedEmbedding(Embedding):

@@ -26,7 +26,7 @@ from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
-from backend.layers.embedding import Embedding, NormedEmbedding
+from backend.layers.embedding import Embedding, NormedEmbedding, rounded
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mamba2 import HybridMixer
@@ -100,13 +100,16 @@ class DecoderBuilder:
         scalars, compute = self.config.scalars, self.precision.compute
         if scalars.embedding_norm:
             return NormedEmbedding(_own(table), compute, self.config.rms_norm_eps)
-        return Embedding(_own(table), compute, scalars.embedding)
+        rounds = scalars.rounds_embedding
+        return Embedding(
+            _own(table), compute, rounded(scalars.embedding, table.dtype) if rounds else scalars.embedding
+        )
 
     def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
         names, width = self.names.layer_inputs, spec.size * self.config.num_layers
         table = self.reader.get(names.embedding, (spec.vocab_size, width)).to(self.precision.device)
         return LayerInputs(
-            Embedding(_own(table), self.precision.compute, spec.size**0.5),
+            Embedding(_own(table), self.precision.compute, rounded(spec.size**0.5, table.dtype)),
             self.linear({names.projection: width}, self.config.hidden_size),
             self.norm(names.norm, spec.size),
         )

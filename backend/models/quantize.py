@@ -22,7 +22,6 @@ from backend.errors import CheckpointError
 from backend.kernels.linear import PackedWeight
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
-from backend.layers.embedding import Embedding
 from backend.layers.gated_delta import GatedDeltaNet
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
@@ -209,7 +208,7 @@ class RoundingBuilder(DecoderBuilder):
         """Each prompt embedded, and what attention needs; all use the same KV memory, one after another."""
         config, precision, device = self.config, self.precision, self.precision.device
         table = self.reader.get(self.names.embedding, (config.vocab_size, config.hidden_size)).to(device)
-        embedding, ropes = Embedding(table, precision.compute, config.scalars.embedding), self.ropes()
+        embedding, ropes = self.embedding(table), self.ropes()
         pages = np.arange(-(-max(map(len, prompts)) // PAGE_TOKENS))[None]
         kv = KVStorage(precision.kv_layout(config), pages.size)
         for tokens in prompts:

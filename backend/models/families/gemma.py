@@ -16,7 +16,8 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 
 def read_scalars(reader: ConfigReader) -> Scalars:
     """Embeddings times the root of their size, norms by 1 + w."""
-    return Scalars(embedding=reader.positive("hidden_size") ** 0.5, norm_offset=1.0)
+    scale = reader.positive("hidden_size") ** 0.5
+    return Scalars(embedding=scale, rounds_embedding=True, norm_offset=1.0)
 
 
 DEFAULTS = {

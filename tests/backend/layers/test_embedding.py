@@ -1,17 +1,18 @@
-"""Rows of the table: scaled as the table's dtype rounds, or normalised."""
+"""Rows of the table: scaled, by a number that some families round, or normalised."""
 
 from __future__ import annotations
 
 import torch
 
-from backend.layers.embedding import Embedding, NormedEmbedding
+from backend.layers.embedding import Embedding, NormedEmbedding, rounded
 
 TABLE, IDS = torch.randn(5, 16), torch.tensor([3, 0, 3])
 
 
-def test_scale_is_rounded() -> None:
-    rows = Embedding(TABLE.bfloat16(), torch.float32, 55.4256)(IDS)
-    assert torch.equal(rows, TABLE.bfloat16()[IDS].float() * 55.5)
+def test_the_scale_of_some_families_is_rounded() -> None:
+    table, scale = TABLE.bfloat16(), 55.4256
+    assert rounded(scale, table.dtype) == 55.5 and rounded(0.5, table.dtype) == 0.5
+    assert torch.equal(Embedding(table, torch.float32, scale)(IDS), table[IDS].float() * scale)
 
 
 def test_norm_of_each_row() -> None:
