@@ -374,6 +374,7 @@ class Scalars:
     softcap: float | None = None  # then logits become softcap * tanh(logits / softcap)
     norm_offset: float = 0.0  # plus the weights of norms
     final_norm_offset: float | None = None  # in place of it for the last norm
+    exact_norms: bool = False  # weights of RMSNorm in 32 bits: the result is rounded once
     out_norm_eps: float | None = None  # of norms after sublayers, where it is another one
     embedding_norm: bool = False  # RMSNorm without weights of each token's embedding
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.config import Scalars
 from backend.kernels.rms_norm import rms_norm
 
 
@@ -46,3 +47,11 @@ class NormedEmbedding(Embedding):
     def __call__(self, token_ids: Tensor) -> Tensor:
         """The same as of its base."""
         return rms_norm(super().__call__(token_ids), self.ones, self.eps)
+
+
+def embedding_of(table: Tensor, dtype: torch.dtype, scalars: Scalars, eps: float) -> Embedding:
+    """The embedding of a family's tokens, looked up in this dtype."""
+    if scalars.embedding_norm:
+        return NormedEmbedding(table, dtype, eps)
+    scale = scalars.embedding
+    return Embedding(table, dtype, rounded(scale, table.dtype) if scalars.rounds_embedding else scale)

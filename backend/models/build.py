@@ -26,7 +26,7 @@ from backend.kernels.linear import WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
-from backend.layers.embedding import Embedding, NormedEmbedding, rounded
+from backend.layers.embedding import Embedding, embedding_of, rounded
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mamba2 import HybridMixer
@@ -97,13 +97,8 @@ class DecoderBuilder:
 
     def embedding(self, table: Tensor) -> Embedding:
         """The embedding of tokens."""
-        scalars, compute = self.config.scalars, self.precision.compute
-        if scalars.embedding_norm:
-            return NormedEmbedding(_own(table), compute, self.config.rms_norm_eps)
-        rounds = scalars.rounds_embedding
-        return Embedding(
-            _own(table), compute, rounded(scalars.embedding, table.dtype) if rounds else scalars.embedding
-        )
+        config = self.config
+        return embedding_of(_own(table), self.precision.compute, config.scalars, config.rms_norm_eps)
 
     def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
         names, width = self.names.layer_inputs, spec.size * self.config.num_layers
@@ -461,11 +456,12 @@ class DecoderBuilder:
         return LayerNorm(weight, None if bias is None else _own(self._place(bias)), eps)
 
     def _norm_weight(self, name: str, size: int) -> Tensor:
-        """With the family's offset: 1 + w is rounded once, after the addition."""
+        """With the family's offset; in 32 bits where RMSNorm is rounded once, with its weight."""
         weight, scalars = self.reader.get(name, (size,)), self.config.scalars
-        offset = scalars.norm_offset
-        if name == self.names.final_norm and scalars.final_norm_offset is not None:
-            offset = scalars.final_norm_offset
+        final_offset = scalars.final_norm_offset if name == self.names.final_norm else None
+        offset = scalars.norm_offset if final_offset is None else final_offset
+        if scalars.exact_norms and self.config.norm == "rms":
+            return (weight.float() + offset).to(self.precision.device)
         return _own(self._place(weight.float() + offset if offset else weight))
 
     def _check_biases(self, names: Iterable[str]) -> None:

@@ -40,7 +40,8 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 
 def read_scalars(reader: ConfigReader) -> Scalars:
     """With `mup_enabled`, embeddings times the root of their size."""
-    return Scalars(embedding=reader.positive("hidden_size") ** 0.5 if reader.flag("mup_enabled") else 1.0)
+    scale = reader.positive("hidden_size") ** 0.5 if reader.flag("mup_enabled") else 1.0
+    return Scalars(embedding=scale, exact_norms=True)
 
 
 DEFAULTS = {

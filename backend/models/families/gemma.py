@@ -17,7 +17,7 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 def read_scalars(reader: ConfigReader) -> Scalars:
     """Embeddings times the root of their size, norms by 1 + w."""
     scale = reader.positive("hidden_size") ** 0.5
-    return Scalars(embedding=scale, rounds_embedding=True, norm_offset=1.0)
+    return Scalars(embedding=scale, rounds_embedding=True, norm_offset=1.0, exact_norms=True)
 
 
 DEFAULTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.config import ClampedGate, LayerSpec, MoEConfig
+from backend.config import ClampedGate, LayerSpec, MoEConfig, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.families.family import Family
 from backend.models.layer_specs import read_attention, typed_layers, windowed, with_biases
@@ -65,4 +65,5 @@ FAMILY = Family(
         )
     ),
     read_layers=read_layers,
+    read_scalars=lambda reader: Scalars(exact_norms=True),
 )

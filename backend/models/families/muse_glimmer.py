@@ -48,6 +48,7 @@ def read_scalars(reader: ConfigReader) -> Scalars:
         logits=reader.positive_number("output_multiplier"),
         softcap=reader.optional_positive_number("final_logit_softcapping"),
         norm_offset=1.0,
+        exact_norms=True,
         final_norm_offset=0.0,
         out_norm_eps=reader.positive_number("post_norm_eps"),
         embedding_norm=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from backend.config import LayerSpec, MambaSpec, MoEConfig, RopeConfig
+from backend.config import LayerSpec, MambaSpec, MoEConfig, RopeConfig, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.expert_specs import grouped, read_either, read_experts, sigmoid_routing
 from backend.models.families.family import Family
@@ -73,5 +73,6 @@ FAMILY = Family(
     names=in_one_block("backbone.", "mixer."),
     eps_key="layer_norm_epsilon",
     read_layers=read_layers,
+    read_scalars=lambda reader: Scalars(exact_norms=True),
     others=("mtp.",),
 )

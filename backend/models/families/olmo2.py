@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.config import AttentionSpec, LayerSpec, RopeConfig
+from backend.config import AttentionSpec, LayerSpec, RopeConfig, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.families import llama
 from backend.models.families.family import Family
@@ -38,4 +38,5 @@ FAMILY = Family(
     defaults=DEFAULTS,
     names=NAMES,
     read_layers=read_layers,
+    read_scalars=lambda reader: Scalars(exact_norms=True),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.config import LayerSpec
+from backend.config import LayerSpec, Scalars
 from backend.models.config_reader import ConfigReader
 from backend.models.families import olmo2
 from backend.models.families.family import Family
@@ -26,4 +26,5 @@ FAMILY = Family(
     defaults={**olmo2.DEFAULTS, "rope_theta": 500_000.0, "sliding_window": 4096},
     names=olmo2.NAMES,
     read_layers=read_layers,
+    read_scalars=lambda reader: Scalars(exact_norms=True),
 )

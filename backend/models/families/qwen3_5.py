@@ -75,6 +75,6 @@ FAMILY = Family(
     model_type="qwen3_5_text",
     defaults=DEFAULTS,
     read_layers=read_layers,
-    read_scalars=lambda reader: Scalars(norm_offset=1.0),
+    read_scalars=lambda reader: Scalars(norm_offset=1.0, exact_norms=True),
     others=("mtp.",),
 )

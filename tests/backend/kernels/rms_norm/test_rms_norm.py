@@ -57,3 +57,12 @@ def test_a_sum_is_that_of_torch_and_is_normalised_as_it_is_stored(
     weight, want = torch.rand(48).to(dtype), stream + added
     found = add_rms_norm(stream, added, weight, 1e-6)
     assert torch.equal(stream, want) and torch.equal(found, rms_norm(want, weight, 1e-6))
+
+
+@pytest.mark.parametrize("shape", [(16,), (3, 16)])
+def test_a_weight_of_32_bits_is_multiplied_before_rounding(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(5, 3, 16).bfloat16(), 1 + 0.1 * torch.randn(shape)
+    expected = torch.nn.functional.rms_norm(x.float(), (16,), None, 1e-6) * weight
+    assert torch.equal(rms_norm(x, weight, 1e-6), expected.bfloat16())
+    assert not torch.equal(rms_norm(x, weight.bfloat16(), 1e-6), expected.bfloat16())

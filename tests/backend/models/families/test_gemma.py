@@ -10,7 +10,7 @@ from tests.backend.models.families.configs import read
 def test_scalars(tmp_path: Path) -> None:
     scalars = read(tmp_path, "GemmaForCausalLM", hidden_size=64).scalars
     assert (scalars.embedding, scalars.norm_offset, scalars.softcap) == (8.0, 1.0, None)
-    assert scalars.rounds_embedding
+    assert scalars.rounds_embedding and scalars.exact_norms
 
 
 def test_activation(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_scalars(tmp_path: Path) -> None:
         logits=0.5,
         softcap=20.0,
         norm_offset=1.0,
+        exact_norms=True,
         final_norm_offset=0.0,
         out_norm_eps=1e-7,
         embedding_norm=True,
