@@ -123,6 +123,18 @@ class QueryGrowth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentSpec:
+    """Multi-head latent attention: what a layer projects its keys and values from (arXiv:2405.04434)."""
+
+    rank: int  # of a token's latent
+    query_rank: int | None  # of the latent of queries; None: they are projected at once
+    plain_dim: int  # of a head's query and key that is not rotated
+    rotated_dim: int  # of them that is; all heads share that of keys
+    value_dim: int  # of a head
+    eps: float  # of the norms of latents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """The attention of one layer."""
 
@@ -143,6 +155,12 @@ class AttentionSpec:
     has_sinks: bool = False  # softmax is over the keys and one score more per head, which has no value
     has_gate: bool = False  # the query projection also has a gate for each head's output, after its query
     output_gate: OutputGateKind | None = None  # times what a projection of its own makes of the input
+    latent: LatentSpec | None = None  # then one key head has the latent and the rotated key, and no values
+
+    @property
+    def rotary_dim(self) -> int:
+        """The size of what `rope` is of: a head, or its part that is rotated."""
+        return self.head_dim if self.latent is None else self.latent.rotated_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,8 +442,8 @@ class ModelConfig:
 
     @property
     def rotations(self) -> tuple[tuple[RopeConfig, int], ...]:
-        """The distinct rotary embeddings of the layers, each with the dimensions of a head."""
-        found = ((each.rope, each.head_dim) for each in self.attentions)
+        """The distinct rotary embeddings of the layers, each with its `rotary_dim`."""
+        found = ((each.rope, each.rotary_dim) for each in self.attentions)
         return tuple(dict.fromkeys((rope, size) for rope, size in found if rope is not None))
 
     @property

@@ -22,6 +22,7 @@ class KVShape:
     num_kv_heads: int
     head_dim: int
     source: int | None = None  # the earlier layer of this shape that stores them; None: the layer itself
+    sides: int = 2  # 1: only keys; values are parts of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class KVLayout:
 
     def page_shape(self, shape: KVShape) -> tuple[int, ...]:
         """One page of a layer; in 8 bits the last axis is wider than `head_dim`, see quantised_kv.py."""
-        return PAGE_TOKENS, 2, shape.num_kv_heads, stored_width(shape.head_dim, self.dtype)
+        return PAGE_TOKENS, shape.sides, shape.num_kv_heads, stored_width(shape.head_dim, self.dtype)
 
     @property
     def own(self) -> list[int]:
@@ -50,7 +51,7 @@ class KVLayout:
 
 
 class KVStorage:
-    """Keys and values by layer, [num_pages, 16, 2, kv_heads, width]; axis 2 is (key, value).
+    """Keys and values by layer, [num_pages, 16, sides, kv_heads, width]; axis 2 is (key, value), or (key).
 
     A page has one number in all layers. Layers of one shape are parts of one tensor. Pages start as zeros
     and only ever hold finite numbers: attention multiplies masked slots by 0, and 0 * NaN would leak from one
@@ -63,7 +64,7 @@ class KVStorage:
         self.layout = layout
         counts = Counter(layout.layers[number] for number in layout.own)
         # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
-        self.memory = [  # by distinct shape, [its layers, num_pages, 16, 2, kv_heads, width]
+        self.memory = [  # by distinct shape, [its layers, num_pages, 16, sides, kv_heads, width]
             torch.zeros(
                 (count, num_pages, *layout.page_shape(shape)), dtype=layout.dtype, device=layout.device
             )
@@ -74,7 +75,7 @@ class KVStorage:
         for shape in layout.layers:
             self.layers.append(next(parts[shape]) if shape.source is None else self.layers[shape.source])
         self.states = None if layout.states is None else StateStorage(layout.states, num_states)
-        # By layer, [num_pages * 16, 2 * kv_heads, width].
+        # By layer, [num_pages * 16, sides * kv_heads, width].
         self.slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
 
     @property
@@ -83,7 +84,7 @@ class KVStorage:
         return int(self.layers[0].shape[0])
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
-        """Store `keys_values` [T, 2 * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
+        """Store `keys_values` [T, sides * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
         store(keys_values, slots, self.slots[layer])
 
     def copy_pages(self, pages: Tensor, num_more: int, first_layer: int = 0) -> KVStorage:

@@ -27,6 +27,7 @@ from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.embedding import Embedding, embedding_of, rounded
+from backend.layers.latent_attention import LatentAttention
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear, LinearPart
 from backend.layers.mamba2 import HybridMixer
@@ -48,12 +49,12 @@ from backend.models.decoder import (
     ScaledLayer,
 )
 from backend.models.hyper_moe import open_hyper_moe
+from backend.models.latent import build_latent
 from backend.models.names import SHARED, XIELU_PREFIX, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
 from backend.models.state_mixers import StateMixer, build_mamba, build_state_mixer
-from backend.models.weights import WeightReader
-from backend.quant.checkpoint import read_quantized
+from backend.models.weights import WeightReader, read_weight
 from backend.quant.products import dense
 from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import FLOATS
@@ -172,7 +173,7 @@ class DecoderBuilder:
 
     def _mixer(
         self, layer: int, prefix: str, spec: AttentionSpec | StateSpec | HybridSpec
-    ) -> Attention | StateMixer | HybridMixer:
+    ) -> Attention | LatentAttention | StateMixer | HybridMixer:
         """Layers of each kind have numbers of their own in KV memory."""
         before = [each for other in self.config.layers[:layer] for each in other.mixers]
         attending = sum(isinstance(each, AttentionSpec) for each in before)
@@ -181,9 +182,11 @@ class DecoderBuilder:
             own = self._attention(attending, prefix, spec.attention)
             mamba = build_mamba(self, number, prefix, spec.state)
             return HybridMixer(own, mamba, spec.in_factor, spec.out_factor)
-        if isinstance(spec, AttentionSpec):
-            return self._attention(attending, prefix, spec)
-        return build_state_mixer(self, number, prefix, spec)
+        if not isinstance(spec, AttentionSpec):
+            return build_state_mixer(self, number, prefix, spec)
+        if spec.latent is not None:
+            return build_latent(self, attending, prefix, spec, spec.latent)
+        return self._attention(attending, prefix, spec)
 
     def _attention(self, layer: int, prefix: str, spec: AttentionSpec) -> Attention:
         names, hidden_size = self.names, self.config.hidden_size
@@ -480,17 +483,6 @@ class DecoderBuilder:
 
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.precision.device, self.precision.compute)
-
-
-def read_weight(
-    reader: WeightReader, name: str, shape: tuple[int, int], config: ModelConfig
-) -> Tensor | QuantizedWeight:
-    """A matrix as it is stored. Raises CheckpointError."""
-    if config.quantization is not None:
-        found = read_quantized(reader, name.removesuffix(".weight"), shape, config.quantization)
-        if found is not None:
-            return found
-    return reader.get(name, shape)
 
 
 def _own(tensor: Tensor) -> Tensor:

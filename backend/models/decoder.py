@@ -15,6 +15,7 @@ from backend.kv.storage import KVStorage
 from backend.layers.attention import Attention, AttentionContext
 from backend.layers.embedding import Embedding
 from backend.layers.gated_delta import GatedDeltaNet
+from backend.layers.latent_attention import LatentAttention
 from backend.layers.layer_inputs import LayerInputBlock, LayerInputs
 from backend.layers.linear import Linear
 from backend.layers.mamba2 import HybridMixer, Mamba2
@@ -42,7 +43,7 @@ class DecoderLayer:
     """h += mixer(norm(h)); h += feed_forward(norm(h)), where each norm makes the addition before it."""
 
     attention_norm: Norm | NoNorm
-    mixer: Attention | GatedDeltaNet | ShortConv | Mamba2 | HybridMixer | Nothing
+    mixer: Attention | GatedDeltaNet | LatentAttention | ShortConv | Mamba2 | HybridMixer | Nothing
     mlp_norm: Norm | NoNorm
     feed_forward: MLP | MoE | SharedMoE | Nothing
 

@@ -25,6 +25,13 @@ def read_experts(
     return MoEConfig(num_experts, chosen, reader.positive(size_key), normalise_top_k)
 
 
+def only(reader: ConfigReader, **supported: object) -> None:
+    """Refuse other values of these keys than the one that is supported; any may be absent or null."""
+    for key, value in supported.items():
+        if (found := reader.raw.get(key)) not in (None, value):
+            raise reader.unsupported(key, found, repr(value))
+
+
 def read_either(reader: ConfigReader, keys: tuple[str, ...], default: int) -> int:
     """A whole number above 0 that has several names; those that are there must be equal."""
     found = {key: reader.positive(key) for key in keys if reader.raw.get(key) is not None}

@@ -84,6 +84,20 @@ class ShortConvNames:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentNames:
+    """Multi-head latent attention; without a latent of queries `query`, else the three after it."""
+
+    query: str = "self_attn.q_proj.weight"
+    query_down: str = "self_attn.q_a_proj.weight"
+    query_norm: str = "self_attn.q_a_layernorm.weight"
+    query_up: str = "self_attn.q_b_proj.weight"
+    down: str = "self_attn.kv_a_proj_with_mqa.weight"  # to the latent, and the rotated key
+    norm: str = "self_attn.kv_a_layernorm.weight"
+    up: str = "self_attn.kv_b_proj.weight"  # each head's keys, then its values
+    out: str = "self_attn.o_proj.weight"
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """A decoder; names within a layer follow the prefix `layer`. A bias ends in `.bias`, not `.weight`."""
 
@@ -115,6 +129,7 @@ class WeightNames:
     delta: DeltaNames = DeltaNames()
     short_conv: ShortConvNames = ShortConvNames()
     mamba: str = "mamba."  # prefix of a Mamba-2 layer's tensors
+    latent: LatentNames = LatentNames()
 
     @property
     def norms_inputs_alone(self) -> bool:

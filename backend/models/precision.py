@@ -40,7 +40,10 @@ class Precision:
     def kv_layout(self, model: ModelConfig) -> KVLayout:
         """The shape of the model's KV memory."""
         own = model.attentions
-        shapes = tuple(KVShape(each.num_kv_heads, each.head_dim, each.kv_source) for each in own)
+        shapes = tuple(
+            KVShape(each.num_kv_heads, each.head_dim, each.kv_source, 2 if each.latent is None else 1)
+            for each in own
+        )
         states = StateLayout(model.states, self.device) if model.states else None
         return KVLayout(shapes, self.kv, self.device, states)
 

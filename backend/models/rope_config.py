@@ -69,6 +69,12 @@ def for_context(layer: LayerSpec, num_tokens: int) -> LayerSpec:
     return replace(layer, mixer=replace(spec, rope=replace(spec.rope, factors=factors, long_factors=())))
 
 
+def score_factor(reader: ConfigReader, rope: RopeConfig) -> float:
+    """What latent attention multiplies scores by: the square of YaRN's temperature by `mscale_all_dim`."""
+    weight = ConfigReader(reader.path, _section(reader)).number("mscale_all_dim", 0.0)
+    return _temperature(weight, rope.factor) ** 2
+
+
 def _section(reader: ConfigReader) -> dict[str, Any]:
     found = reader.raw.get("rope_scaling") or reader.raw.get("rope_parameters") or {}
     if not isinstance(found, dict):
@@ -166,9 +172,12 @@ def _yarn_attention_factor(section: ConfigReader, factor: float) -> float:
     if section.raw.get("attention_factor") is not None:
         return section.number("attention_factor")
 
-    def scale(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
     mscale = section.number("mscale", 0.0)
     mscale_all = section.number("mscale_all_dim", 0.0)
-    return scale(mscale) / scale(mscale_all) if mscale and mscale_all else scale(1.0)
+    if mscale and mscale_all:
+        return _temperature(mscale, factor) / _temperature(mscale_all, factor)
+    return _temperature(1.0, factor)
+
+
+def _temperature(weight: float, factor: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -30,8 +31,18 @@ class Parts(Protocol):
     reader: WeightReader
     precision: Precision
 
-    def linear(self, rows: dict[str, int], columns: int, *, bias: bool = False) -> Linear:
+    def linear(
+        self,
+        rows: dict[str, int],
+        columns: int,
+        *,
+        bias: bool = False,
+        orders: Mapping[str, Tensor | None] | None = None,
+    ) -> Linear:
         """Stack the weights named by `rows`."""
+
+    def norm(self, name: str, size: int | None = None) -> RMSNorm:
+        """The RMSNorm with this weight."""
 
 
 def build_state_mixer(parts: Parts, number: int, prefix: str, spec: StateSpec) -> StateMixer:

@@ -13,8 +13,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from backend.config import ModelConfig
 from backend.errors import CheckpointError
 from backend.models.weight_files import weight_files
+from backend.quant.checkpoint import read_quantized
+from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import FLOATS
 
 _NEEDLESS = ("inv_freq", "q_scale", "k_scale", "v_scale")
@@ -142,6 +145,17 @@ class WeightReader:
                 f"{self._paths[name]}: {self._stored[name]!r} cannot be read ({error}); download it again"
             ) from None
         return tensor
+
+
+def read_weight(
+    reader: WeightReader, name: str, shape: tuple[int, int], config: ModelConfig
+) -> Tensor | QuantizedWeight:
+    """A matrix as it is stored. Raises CheckpointError."""
+    if config.quantization is not None:
+        found = read_quantized(reader, name.removesuffix(".weight"), shape, config.quantization)
+        if found is not None:
+            return found
+    return reader.get(name, shape)
 
 
 def _open(path: Path) -> Any:  # noqa: ANN401 - safetensors exports no type for it

@@ -25,13 +25,13 @@ from backend.kv.storage import KVLayout, KVShape
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
 from backend.layers.step_input import StepInput
-from backend.models.build import DecoderBuilder, read_weight
+from backend.models.build import DecoderBuilder
 from backend.models.decoder import DecoderLayer
 from backend.models.families import FAMILIES
 from backend.models.loaded import LoadedModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
-from backend.models.weights import WeightReader
+from backend.models.weights import WeightReader, read_weight
 from backend.quant.products import dense
 from backend.speculative.rollout import compile_chain, compiled_precision, num_elements
 from backend.types import PAGE_TOKENS, Plan, Sequence

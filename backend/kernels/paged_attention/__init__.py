@@ -4,7 +4,8 @@ plan_attention plans once per step; paged_attention applies the plan in every la
 by a loop on a CPU (loop.py) and by a kernel on a GPU, unless they are in 8 bits (kernel.py). A token's result
 is on a CPU the same bits in any company and in any chunk of its prompt. All else is torch: gather, then
 scaled_dot_product_attention (reference.py, the test's oracle).
-q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D).
+q [T, Hq, D]; kv [pages, 16, 2, Hkv, D], key then value; → [T, Hq * D] in q.dtype; scale 1/sqrt(D). On a CPU,
+and with groups, kv may be [pages, 16, 1, Hkv, D]: keys that are the values as well.
 In 8 bits kv has a wider last axis, see quantised_kv.py. sink_attention: softmax over the keys and one score
 more per head, which has no value (made learnable from Xiao et al., 2023, arXiv:2309.17453).
 Bound: memory in decode, reads 2 L Hkv D elements per sequence; compute in prefill.

@@ -34,7 +34,10 @@ def is_supported(q: Tensor, kv: Tensor) -> bool:
 def attend(
     result: Tensor, q: Tensor, kv: Tensor, plan: Looped, page_table: Tensor, sinks: Tensor | None = None
 ) -> None:
-    """Write the rows of the plan's pieces into `result` [T, Hq * D], contiguous; `sinks` [Hq] float32."""
+    """Write the rows of the plan's pieces into `result` [T, Hq * D], contiguous; `sinks` [Hq] float32.
+
+    Where `kv` has keys alone, they are the values as well.
+    """
     assert kv.is_contiguous() and result.is_contiguous() and page_table.is_contiguous()
     num_heads, head_dim = q.shape[1:]
     num_kv_heads = kv.shape[3]
@@ -65,6 +68,7 @@ def attend(
             count,
             plan.seen.data_ptr(),
             0 if sinks is None else sinks.data_ptr(),
+            (kv.shape[2] - 1) * kv.stride(2) * kv.itemsize,
         ),
         threads,
     )

@@ -23,6 +23,7 @@ _PAIR = range(2)  # two rows, or two vectors
 
 (_COUNTER, _UNITS, _HEADS, _QUERIES, _QUERY_STRIDE, _PAGES, _RESULTS, _NUM_HEADS) = range(8)
 (_NUM_KV_HEADS, _HEAD_DIM, _TABLE, _TABLE_WIDTH, _SEQUENCES, _NUM_SEQUENCES, _SEEN, _SINKS) = range(8, 16)
+_TO_VALUE = 16
 # The words of a job, see in_place.py.
 
 _floats, _integers, _bytes = (pointer_to(kind) for kind in (types.float32, types.int64, types.uint8))
@@ -335,10 +336,14 @@ def _attender(load, itemsize, unit=0):
     def attend(job, unit):
         head_dim, kv_heads, parts = job[_HEAD_DIM], job[_NUM_KV_HEADS], -(-job[_NUM_KV_HEADS] // job[_HEADS])
         first, group = (unit % parts) * job[_HEADS], job[_NUM_HEADS] // kv_heads
-        heads = min(job[_HEADS], kv_heads - first)
+        heads, to_value = min(job[_HEADS], kv_heads - first), job[_TO_VALUE]
         token, queries, context, pages, seen = _sequence(job, unit // parts)
         used, begin, head_bytes = queries * group, context - queries, head_dim * itemsize + scale_bytes
-        rows, stride, padded = used + used % 2, 2 * kv_heads * head_bytes, -(-head_dim // _CHUNK) * _CHUNK
+        rows, stride, padded = (
+            used + used % 2,
+            kv_heads * head_bytes + to_value,
+            -(-head_dim // _CHUNK) * _CHUNK,
+        )
         memory, seen_memory = np.zeros((2, heads, rows, padded), np.float32), np.zeros(rows, np.int64)
         more = np.zeros((heads * rows + 4, LANES), np.float32)
         # Slices of addresses count no references, which slices of arrays do, atomically.
@@ -363,11 +368,11 @@ def _attender(load, itemsize, unit=0):
                 for slot in range(h * LANES // heads, (h + 1) * LANES // heads if page < last else 0):
                     key = job[_PAGES] + (pages[page + 1] * LANES + slot) * stride + first * head_bytes
                     _prefetch(key, heads * head_bytes)
-                    _prefetch(key + kv_heads * head_bytes, heads * head_bytes)
+                    _prefetch(key + to_value, heads * head_bytes)
                 key = job[_PAGES] + pages[page] * LANES * stride + (first + h) * head_bytes
                 state = q[h], sums[h], tops[h], totals[h], scores
-                add_page((key, key + kv_heads * head_bytes), stride, (head_dim, slots, seen_slots), state)
-        keys = job[_PAGES] + first * head_bytes, stride, kv_heads * head_bytes
+                add_page((key, key + to_value), stride, (head_dim, slots, seen_slots), state)
+        keys = job[_PAGES] + first * head_bytes, stride, to_value
         add_branches(keys, pages, (begin, seen, group), page_rows, (q, sums, tops, totals, scores))
         for h in range(heads):
             for row in range(used):

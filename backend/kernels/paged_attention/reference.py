@@ -87,8 +87,11 @@ def _attend(q: Tensor, kv: Tensor, group: Group) -> Tensor:
 
 
 def _keys_values(kv: Tensor, group: Group, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Keys and values of the group, each [count, Hkv, length, D]; views where the pages are one run."""
+    """Keys and values of the group, each [count, Hkv, length, D]; views where the pages are one run.
+
+    Where `kv` has keys alone, they are the values as well.
+    """
     pages = kv[group.pages] if isinstance(group.pages, slice) else kv.index_select(0, group.pages)
     by_sequence = pages.view(group.count, -1, *kv.shape[2:])[:, : group.length]
-    keys, values = dequantise(by_sequence, head_dim, dtype).permute(2, 0, 3, 1, 4).unbind(0)
-    return keys, values
+    sides = dequantise(by_sequence, head_dim, dtype).permute(2, 0, 3, 1, 4)
+    return sides[0], sides[-1]

@@ -16,6 +16,7 @@ LAYOUT = KVLayout((KVShape(num_kv_heads=3, head_dim=4),) * 2, torch.bfloat16, to
 EIGHT_BITS = [replace(LAYOUT, dtype=dtype) for dtype in (torch.int8, torch.float8_e4m3fn)]
 WIDE, NARROW = KVShape(1, 8), KVShape(2, 4)
 MIXED = replace(LAYOUT, layers=(NARROW, WIDE, NARROW, replace(NARROW, source=2), replace(WIDE, source=1)))
+KEYS = replace(LAYOUT, layers=(NARROW, replace(NARROW, sides=1), WIDE))
 
 
 def test_write_reaches_its_slots_only() -> None:
@@ -53,7 +54,7 @@ def test_a_copy_has_the_pages_of_each_sequence_and_empty_ones_after_them() -> No
     assert not (storage.layers[1] == 7.0).all()
 
 
-@pytest.mark.parametrize("layout", [LAYOUT, *EIGHT_BITS, MIXED, replace(MIXED, dtype=torch.int8)])
+@pytest.mark.parametrize("layout", [LAYOUT, *EIGHT_BITS, MIXED, replace(MIXED, dtype=torch.int8), KEYS])
 def test_page_bytes_is_the_size_of_a_page(layout: KVLayout) -> None:
     storage = KVStorage(layout, 5)
     assert storage.num_pages == 5
@@ -97,7 +98,7 @@ def test_layers_of_equal_shape_share_a_tensor() -> None:
     assert [len(each) for each in KVStorage(MIXED, 3).memory] == [2, 1]
 
 
-shapes = st.builds(KVShape, st.integers(1, 3), st.sampled_from([4, 8]))
+shapes = st.builds(KVShape, st.integers(1, 3), st.sampled_from([4, 8]), sides=st.sampled_from([1, 2]))
 
 
 @st.composite

@@ -65,6 +65,16 @@ MINIMAX = {**MOE, "head_dim": 16, "rope_parameters": PARTIAL}
 ERNIE_MOE = {"moe_k": 2, "moe_num_experts": 6, "moe_intermediate_size": 40, "num_hidden_layers": 4}
 QUARTER_SHARE = {"partial_rotary_factor": 0.25}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}
+LATENT = {
+    **{"num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "v_head_dim": 12},
+    **{"qk_nope_head_dim": 10, "qk_rope_head_dim": 8, "num_experts_per_tok": 2, "n_routed_experts": 6},
+    **{"moe_intermediate_size": 40, "first_k_dense_replace": 1},
+}
+LATENT_GROUPS = {**LATENT, "n_routed_experts": 8, "n_group": 4, "topk_group": 2}
+ONE_GROUP = {**LATENT, "n_group": 1, "topk_group": 1}
+LATENT_YARN = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+LATENT_V2 = {**LATENT, "norm_topk_prob": False}
+GLM_LITE = {key: value for key, value in LATENT.items() if key != "first_k_dense_replace"}
 QUARTER = {**PARTIAL, "partial_rotary_factor": 0.25}
 SCALED = {"logit_scale": 0.25}
 SMALL = {"initializer_range": 0.1}  # of squares noise grows faster
@@ -215,6 +225,48 @@ VARIANTS = [
     Variant("glm4-moe-groups", "glm4_moe", GLM_GROUPS),
     Variant("glm4-moe-raw-shares", "glm4_moe", {**GLM_MOE, "norm_topk_prob": False, "n_shared_experts": 2}),
     Variant("glm4-moe-biases", "glm4_moe", {**GLM_MOE, "attention_bias": True, "first_k_dense_replace": 2}),
+    Variant("deepseek-v3", "deepseek_v3", LATENT_GROUPS),
+    Variant("deepseek-v3-yarn", "deepseek_v3", {**LATENT_GROUPS, "rope_parameters": LATENT_YARN}),
+    Variant(
+        "deepseek-v3-halves",
+        "deepseek_v3",
+        {**ONE_GROUP, "rope_interleave": False, "norm_topk_prob": False, "n_shared_experts": 2},
+    ),
+    Variant("deepseek-v3-biases", "deepseek_v3", {**ONE_GROUP, "attention_bias": True, "q_lora_rank": None}),
+    Variant("deepseek-v2", "deepseek_v2", LATENT_V2),
+    Variant(
+        "deepseek-v2-groups",
+        "deepseek_v2",
+        {**LATENT_GROUPS, "topk_method": "group_limited_greedy", "norm_topk_prob": False},
+    ),
+    Variant(
+        "deepseek-v2-lite",
+        "deepseek_v2",
+        {
+            **LATENT_V2,
+            "q_lora_rank": None,
+            "rope_parameters": {**LATENT_YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+        },
+    ),
+    Variant(
+        "deepseek-v2-biases",
+        "deepseek_v2",
+        {**LATENT_V2, "attention_bias": True, "tie_word_embeddings": True, "routed_scaling_factor": 2.0},
+    ),
+    Variant("glm4-moe-lite", "glm4_moe_lite", GLM_LITE),
+    Variant(
+        "glm4-moe-lite-types", "glm4_moe_lite", {**GLM_LITE, "mlp_layer_types": ["sparse", "dense", "sparse"]}
+    ),
+    Variant(
+        "glm4-moe-lite-groups",
+        "glm4_moe_lite",
+        {**GLM_LITE, "n_group": 3, "topk_group": 2, "rope_parameters": LATENT_YARN},
+    ),
+    Variant(
+        "glm4-moe-lite-tied",
+        "glm4_moe_lite",
+        {**GLM_LITE, "q_lora_rank": None, "attention_bias": True, "tie_word_embeddings": True},
+    ),
     Variant("hy3", "hy_v3", HY3),
     Variant("hy3-sparse", "hy_v3", {**HY3, "mlp_layer_types": ["sparse", "dense", "sparse"]}),
     Variant("hy3-biases", "hy_v3", {**HY3, "attention_bias": True, "num_shared_experts": 2}),

@@ -11,6 +11,7 @@ from backend.errors import CheckpointError
 from backend.models.config_reader import ConfigReader
 from backend.models.expert_specs import (
     grouped,
+    only,
     read_either,
     read_experts,
     sigmoid_routing,
@@ -46,6 +47,12 @@ def test_either_name_of_the_number() -> None:
     assert experts(num_experts=None, num_local_experts=7).num_experts == 7
     assert experts(num_local_experts=12).num_experts == 12
     assert experts(num_experts=None).num_experts == 5
+
+
+def test_what_has_one_form_only() -> None:
+    only(reader(scores="sigmoid", every=None), scores="sigmoid", every=1, absent=False)
+    with pytest.raises(CheckpointError, match="'every' 2 is not supported, only 1"):
+        only(reader(every=2), every=1)
 
 
 def test_sigmoids() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -67,17 +67,18 @@ def batch(
     dtype: torch.dtype = torch.float32,
     heads: tuple[int, int, int] = (4, 2, 16),
     seed: int = 0,
+    sides: int = 2,
 ) -> Batch:
-    """`heads`: query heads, key heads, head size."""
+    """`heads`: query heads, key heads, head size; `sides` 1: keys are the values as well."""
     generator = torch.Generator().manual_seed(seed)
     num_heads, num_kv_heads, head_dim = heads
     sizes = [-(-(before + count) // PAGE_TOKENS) for before, count, _ in rows]
     free = list(range(sum(sizes) + 1))
     random.Random(seed).shuffle(free)
-    kv = torch.full((len(free), PAGE_TOKENS, 2, num_kv_heads, head_dim), float("nan"))
+    kv = torch.full((len(free), PAGE_TOKENS, sides, num_kv_heads, head_dim), float("nan"))
     table = [[free.pop() for _ in range(size)] for size in sizes]
     for (before, count, _), pages in zip(rows, table, strict=True):
-        own = torch.randn(before + count, 2, num_kv_heads, head_dim, generator=generator)
+        own = torch.randn(before + count, sides, num_kv_heads, head_dim, generator=generator)
         for page, part in zip(pages, own.split(PAGE_TOKENS), strict=True):
             kv[page, : len(part)] = part
     q = [torch.randn(count, num_heads, head_dim, generator=generator) for _, count, _ in rows]
@@ -140,6 +141,7 @@ def row(draw: st.DrawFn) -> Row:
     ),
     window=st.sampled_from([None, None, 1, 2, 7, 16, 33]),
     sink=st.sampled_from([None, -3.0, 0.0, 3.0, 90.0]),
+    sides=st.sampled_from([2, 2, 1]),
     seed=st.integers(0, 1000),
 )
 def test_random_batches(
@@ -149,10 +151,11 @@ def test_random_batches(
     heads: tuple[int, int, int],
     window: int | None,
     sink: float | None,
+    sides: int,
     seed: int,
 ) -> None:
     assume(dtype not in LARGEST or heads[2] % 4 == 0)
-    own = batch(rows, dtype, heads, seed)
+    own = batch(rows, dtype, heads, seed, sides)
     if sink is not None:
         own.sinks = torch.randn(heads[0], generator=torch.Generator().manual_seed(seed)) + sink
     check(own, window)
@@ -181,6 +184,14 @@ def test_a_query_does_not_depend_on_later_ones(*, is_tree: bool) -> None:
     for i in range(count):
         alone = Batch([(50 + i, 1, ())], own.kv, own.table, [own.q[0][i : i + 1]])
         assert torch.equal(alone.attend([0], None)[0][0], together[i])
+
+
+def test_keys_alone_are_the_values_as_well() -> None:
+    one = batch([(40, 1, ()), (3, 20, ()), (30, 4, (-1, 0, 0))], heads=(6, 2, 24), sides=1)
+    two = replace(one, kv=one.kv.expand(-1, -1, 2, -1, -1).contiguous())
+    everyone = [0, 1, 2]
+    for found, want in zip(one.attend(everyone, None), two.attend(everyone, None), strict=True):
+        assert torch.equal(found, want)
 
 
 @pytest.mark.parametrize("window", [None, 3, 20])

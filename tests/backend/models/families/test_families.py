@@ -23,9 +23,10 @@ TRAINING = ROOT / "backend" / "pico"
 SELECTORS = {"architecture", "architectures", "model_type"}
 
 
-# The class's own defaults make half of a head an odd number of dimensions, leave out the heads of keys, or
-# use one of two rotations.
+# The class's own defaults make half of a head an odd number of dimensions, leave out the heads of keys or the
+# experts of a token, or use one of two rotations.
 NEEDED: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6},
     "granitemoehybrid": {
         "layer_types": ["linear_attention", "full_attention"] * 16,
         "position_embedding_type": "rope",
@@ -93,15 +94,17 @@ def test_the_search_finds(source: str) -> None:
 
 def facts(config: ModelConfig) -> dict[str, object]:
     """What the class's defaults decide, under the names of config.json."""
+    own = config.attention
     mixers: list[Any] = [layer.mixer for layer in config.layers]
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "intermediate_size": None if config.experts else config.layers[0].block.intermediate_size,
         "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.attention.num_heads,
-        "num_key_value_heads": config.attention.num_kv_heads,
-        "head_dim": config.attention.head_dim,
+        "num_attention_heads": own.num_heads,
+        # Latent attention: all heads have keys of their own, of which `head_dim` dimensions are rotated.
+        "num_key_value_heads": own.num_kv_heads if own.latent is None else own.num_heads,
+        "head_dim": own.rotary_dim,
         "max_position_embeddings": config.max_position_tokens,
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
