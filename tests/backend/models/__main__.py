@@ -21,6 +21,12 @@ counted here, are in `tests/backend/models/checkpoints.py`. What the engine lack
 refused by name. Recurrent states have no kernels for GPUs: gated delta nets, Mamba-2 and short convolutions
 run in torch there, and the last of these on CPUs too.
 
+Attention with a cap of scores is computed in torch, after a copy of each sequence's pages; on GPUs so are
+heads of more than 256 dimensions and latent attention. All else reads pages where they are.
+
+Latent attention (DeepSeek, Kimi K2, GLM-4.7-Flash) keeps one vector for each token and layer. Adapters can
+change all of its projections but `kv_b_proj`, which is split in two: one that does is refused by name.
+
 | architecture | what it is | configurations |
 |---|---|---|
 """

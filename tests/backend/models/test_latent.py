@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from backend.config import EngineConfig, QuantizeConfig
-from backend.errors import CheckpointError
+from backend.errors import AdapterError, CheckpointError
 from backend.kernels.experts import FusedExperts
+from backend.layers.step_input import step_of_tables
 from backend.models.loaded import LoadedModel, load_model
+from tests.backend.engine.driving import texts
+from tests.backend.lora import making
 from tests.backend.models import quantized as formats
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.models.driver import Driver, Track, random_tokens
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 LAYER = "model.layers.0.self_attn."
+ADAPTED = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
 
 
 def load(folder: Path, scheme: str | None = None) -> LoadedModel:
@@ -44,7 +49,7 @@ def test_a_token_takes_its_latent_and_one_rotated_key(tmp_path: Path) -> None:
     assert [layer.shape for layer in kv.layers] == [(4, 16, 1, 1, 24 + 8)] * 3
     assert model.kv_layout.page_bytes == 3 * 16 * 32 * 4
     ends = {name.rpartition(".")[2] for name in model.sites if name.startswith(LAYER)}
-    assert ends == {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"}
+    assert ends == set(ADAPTED)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v2-lite"])
@@ -81,6 +86,48 @@ def test_latents_are_kept_in_fewer_bits(tmp_path: Path, kv_dtype: str) -> None:
     config = EngineConfig(model="m", checkpoint=str(tmp_path), device="cpu", kv_dtype=kv_dtype)
     exact, rounded = logits(load(tmp_path)), logits(load_model(config))
     assert 0 < (rounded - exact).abs().mean() < 0.2 * exact.std()
+
+
+def test_adapters_are_as_if_merged(tmp_path: Path) -> None:
+    """Each projection, also where rows are in another order; the one that is split is refused by name."""
+    config, recipe = making.checkpoint("deepseek-v3", tmp_path / "c"), making.Recipe(ends=ADAPTED, size=1.0)
+    model = load_model(config)
+    folder = making.write_adapter(tmp_path / "a", model, recipe)
+    merged = load_model(making.write_merged(tmp_path / "c", folder, tmp_path / "m", recipe))
+    store = making.make_store(model)
+    asked = making.ask("x", random_tokens(40, seed=1), store.load_now("a", folder).digest, 24)
+    (found,) = texts(making.make_engine(config, model, store), [asked])
+    plain = making.ask("x", random_tokens(40, seed=1), max_tokens=24)
+    assert [found] == texts(making.make_engine(config, merged), [plain])
+    assert [found] != texts(making.make_engine(config, model, store), [plain])
+    path = folder / "adapter_model.safetensors"
+    more = {
+        f"base_model.model.{LAYER}kv_b_proj.lora_{side}.weight": torch.ones(shape)
+        for side, shape in (("A", (4, 24)), ("B", (88, 4)))
+    }
+    save_file(load_file(path) | more, path)
+    with pytest.raises(AdapterError, match="kv_b_proj"):
+        store.load_now("b", folder)
+    store.close()
+
+
+def test_a_node_of_a_draft_tree_sees_its_ancestors(tmp_path: Path) -> None:
+    write_checkpoint(BY_NAME["deepseek-v3"], tmp_path)
+    model, tokens, parents = load(tmp_path), random_tokens(30, seed=2), (-1, 0, 0, -1, 2, 4)
+    driver, track = Driver(model), Track(tokens[:20])
+    driver.step([(track, 20)])
+    track.pages.append(driver.free.pop(0))
+    table, nodes = np.array([track.pages]), torch.tensor(tokens[20:27])
+    step = step_of_tables(nodes, [7], [27], table, model.device, {0: parents})
+    found = model.logits(model.forward(step.token_ids, model.open(step, driver.kv)))
+    for node, parent in enumerate(parents):
+        path = [node]
+        while parent >= 0:
+            path.insert(0, parent)
+            parent = parents[parent]
+        track = Track([*tokens[:21], *(tokens[21 + each] for each in path)])
+        plain = Driver(model).step([(track, len(track.tokens))])[0][-1]
+        assert (found[1 + node] - plain).abs().max() < 1e-4
 
 
 def test_layers_that_draft_are_skipped(tmp_path: Path) -> None:

@@ -13,9 +13,18 @@ from backend.kv import checkpoints
 from backend.models.loaded import load_model
 from backend.speculative import tree
 from backend.tokenizer import Tokenizer
-from tests.backend.engine.pairs.stage import ADAPTERS, BFLOAT16, FLOAT32, HYBRID, PICO_SMALL, WEIGHTS, Stage
+from tests.backend.engine.pairs.stage import (
+    ADAPTERS,
+    BFLOAT16,
+    FLOAT32,
+    HYBRID,
+    LATENT,
+    PICO_SMALL,
+    WEIGHTS,
+    Stage,
+)
 from tests.backend.lora.making import Recipe, write_adapter
-from tests.backend.models.checkpoints import DELTA, Variant, write_checkpoint
+from tests.backend.models.checkpoints import DELTA, LATENT_GROUPS, Variant, write_checkpoint
 
 
 @pytest.fixture(scope="package", params=[FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
@@ -44,20 +53,34 @@ def stage_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Stage]]
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A tiny random model with recurrent states, which knows pico's tokens; checkpoints at every page."""
     folder: Path = tmp_path_factory.mktemp("hybrid")
-    tokenizer = Tokenizer.from_checkpoint(WEIGHTS / PICO_SMALL)
-    shape = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 512, "initializer_range": 0.2}
-    write_checkpoint(Variant(HYBRID, "qwen3_5_text", DELTA | shape), folder / HYBRID)
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
-        shutil.copy(WEIGHTS / PICO_SMALL / name, folder / HYBRID)
-    model = load_model(
-        EngineConfig(model="t", checkpoint=str(folder / HYBRID), device="cpu", dtype="float32")
-    )
-    ends: tuple[tuple[str, ...], ...] = (("in_proj_qkv", "in_proj_z"), ("in_proj_a", "in_proj_b"), ())
-    for number, (name, own) in enumerate(zip(ADAPTERS[HYBRID], ends, strict=True)):
-        write_adapter(folder / "adapters" / name, model, Recipe(ends=own, size=3.0, seed=number))
+    ends = (("in_proj_qkv", "in_proj_z"), ("in_proj_a", "in_proj_b"), ())
+    _write_tiny(folder, Variant(HYBRID, "qwen3_5_text", DELTA), ends)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "CHECKPOINT_TOKENS", 16)
         patch.setattr(checkpoints, "INTERVAL_TOKENS", 32)
         stage = Stage(HYBRID, FLOAT32, folder)
         yield stage
         stage.close()
+
+
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A tiny random model with latent attention, which knows pico's tokens."""
+    folder: Path = tmp_path_factory.mktemp("latent")
+    ends = (("q_a_proj", "kv_a_proj_with_mqa"), ("q_b_proj", "o_proj"), ())
+    _write_tiny(folder, Variant(LATENT, "deepseek_v3", LATENT_GROUPS), ends)
+    stage = Stage(LATENT, FLOAT32, folder)
+    yield stage
+    stage.close()
+
+
+def _write_tiny(folder: Path, variant: Variant, ends: tuple[tuple[str, ...], ...]) -> None:
+    """The model and its adapters, which change the modules with these `ends`."""
+    tokenizer, own = Tokenizer.from_checkpoint(WEIGHTS / PICO_SMALL), folder / variant.name
+    shape = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 512, "initializer_range": 0.2}
+    write_checkpoint(Variant(variant.name, variant.model_type, variant.changes | shape), own)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
+        shutil.copy(WEIGHTS / PICO_SMALL / name, own)
+    model = load_model(EngineConfig(model="t", checkpoint=str(own), device="cpu", dtype="float32"))
+    for number, (name, changed) in enumerate(zip(ADAPTERS[variant.name], ends, strict=True)):
+        write_adapter(folder / "adapters" / name, model, Recipe(ends=changed, size=3.0, seed=number))

@@ -32,11 +32,12 @@ from backend.types import Draft, GrammarSpec, Plan, Request, ScheduledChunk, Ste
 from backend.types import Sequence as EngineSequence
 
 WEIGHTS = Path(__file__).parents[4] / "backend/pico/weights"
-PICO_SMALL, PICO_LARGE, HYBRID = "pico-small", "pico-large", "hybrid"
+PICO_SMALL, PICO_LARGE, HYBRID, LATENT = "pico-small", "pico-large", "hybrid", "latent"
 ADAPTERS = {
     PICO_SMALL: ("json", "german", "codewords"),
     PICO_LARGE: ("json-large",),
     HYBRID: ("inputs", "gates", "all"),
+    LATENT: ("down", "up", "all"),
 }
 FLOAT32: Mapping[str, object] = {"dtype": "float32"}
 BFLOAT16: Mapping[str, object] = {"dtype": "auto", "kv_dtype": "bfloat16"}

@@ -26,3 +26,8 @@ def test_the_answer_is_that_of_the_plain_path(
 @pytest.mark.parametrize("features", PAIRS, ids=IDS)
 def test_recurrent_states_go_with_all_of_it(hybrid: Stage, features: tuple[Feature, ...]) -> None:
     check(hybrid, features)
+
+
+@pytest.mark.parametrize("features", PAIRS, ids=IDS)
+def test_latents_go_with_all_of_it(latent: Stage, features: tuple[Feature, ...]) -> None:
+    check(latent, features)
