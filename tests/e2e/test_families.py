@@ -21,7 +21,7 @@ from tests.backend.models.checkpoints import VARIANTS, Variant, write_checkpoint
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import Server
 
-SERVED = ("gemma3", "phi3-partial", "gpt-oss", "gemma4", "glm4-moe-groups", "qwen3.5")
+SERVED = ("gemma3", "phi3-partial", "gpt-oss", "gemma4", "deepseek-v3", "glm4-moe-groups", "qwen3.5")
 CONTEXT_TOKENS = 512
 MODEL = "{{engine: {{checkpoint: {path}, kv_cache_bytes: 8388608, num_threads: 1}}}}"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
