@@ -1,6 +1,7 @@
 """RMSNorm: y = x / sqrt(mean(x²) + eps) * w (arXiv:1910.07467), also after x += a.
 
 x, a [..., D] any float, w [D] or broadcastable to x; accumulates in fp32, returns x.dtype.
+A part of wider rows is copied first: one row of it is contiguous, several are not, but all get the same bits.
 Bound: memory, reads and writes every element once.
 """
 
@@ -18,8 +19,9 @@ __all__ = ["add_rms_norm", "rms_norm"]
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last dimension of `x`; a new tensor."""
-    if weight.dim() > 1 or not x.is_contiguous():
+    if weight.dim() > 1:
         return reference.rms_norm(x, weight, eps)
+    x = x.contiguous()
     if uses_triton(x):
         from backend.kernels.rms_norm.kernel import rms_norm as on_gpu
 

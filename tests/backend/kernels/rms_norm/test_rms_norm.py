@@ -42,6 +42,18 @@ def test_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pytest.Monk
     assert together[3].isnan().all() and together[:3].isfinite().all() and together[4:].isfinite().all()
 
 
+@pytest.mark.parametrize("begin", [0, 6])
+def test_a_part_of_wider_rows_is_the_same_in_any_company(begin: int) -> None:
+    """One row's part is contiguous, several rows' are not; also where heads are flattened."""
+    heads = torch.randn(31, 8, 16, generator=torch.Generator().manual_seed(begin))[:, begin : begin + 2]
+    for part in (heads, heads.flatten(1)):
+        weight = torch.linspace(-1, 2, part.shape[-1])
+        together = rms_norm(part, weight, 1e-6)
+        alone = torch.cat([rms_norm(part[row : row + 1], weight, 1e-6) for row in range(len(part))])
+        assert not part.is_contiguous() and part[:1].is_contiguous() and torch.equal(together, alone)
+        assert torch.equal(together, rms_norm(part.contiguous(), weight, 1e-6))
+
+
 def test_the_largest_numbers_give_zeros() -> None:
     x = torch.full((2, 24), torch.finfo(torch.float32).max)
     assert torch.equal(rms_norm(x, torch.full((24,), 1.5), 1e-6), torch.zeros(2, 24))
