@@ -77,7 +77,6 @@ SUITES = {
 UNTESTED = {
     "backend/classifiers/pair_training.py": "the verifier's training command",
     "backend/encoder/graph.py": "the encoder's vectors, compared with the library's",
-    "backend/layers": "whole models: logits equal to transformers'",
     "backend/pico/tasks": "suites over all families, in the same folder",
     "backend/server/encoder_process.py": "the encoder process, started by test_encoder_server",
     "backend/server/engine_check.py": "a child process of `penstock check`",

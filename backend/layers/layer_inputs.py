@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from backend.kernels.lora import AdapterRows
+from backend.kernels.swiglu import gelu
 from backend.layers.embedding import Embedding
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
@@ -42,5 +42,5 @@ class LayerInputBlock:
 
     def __call__(self, hidden: Tensor, layer_input: Tensor, rows: AdapterRows | None) -> Tensor:
         """[T, D] and [T, size] → [T, D]."""
-        gated = F.gelu(self.gate(hidden, rows), approximate="tanh").mul_(layer_input)
+        gated = gelu(self.gate(hidden, rows)).mul_(layer_input)
         return self.norm(self.out(gated, rows))

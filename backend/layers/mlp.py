@@ -11,7 +11,7 @@ from torch import Tensor
 
 from backend.config import Activation, ClampedGate, ExpertGate
 from backend.kernels.lora import AdapterRows
-from backend.kernels.swiglu import swiglu
+from backend.kernels.swiglu import clamped_swiglu, gelu, swiglu
 from backend.layers.linear import Linear
 
 Gate = Callable[[Tensor], Tensor]
@@ -53,7 +53,7 @@ class ScaledMLP(MLP):
 def gate_of(spec: ExpertGate | None) -> Gate:
     """What experts compute between their matrices."""
     if isinstance(spec, ClampedGate):
-        return partial(clamped_swiglu, spec)
+        return partial(clamped_swiglu, alpha=spec.alpha, limit=spec.limit)
     return _GATES[spec or "silu"]
 
 
@@ -63,27 +63,15 @@ def scaled_swiglu(factor: float, gate_up: Tensor) -> Tensor:
     return swiglu(torch.cat((gate * factor, up), dim=-1))
 
 
-def clamped_swiglu(spec: ClampedGate, gate_up: Tensor) -> Tensor:
-    """The gate of `spec`; [T, 2 I], gate in the left half → [T, I]."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    gate, up = gate.clamp(max=spec.limit), up.clamp(-spec.limit, spec.limit)
-    return (gate * spec.alpha).sigmoid_().mul_(gate).mul_(up.add_(1))
-
-
 def geglu(gate_up: Tensor) -> Tensor:
     """gelu(gate) * up, with gelu by tanh (arXiv:2002.05202); [T, 2 I], gate in the left half → [T, I]."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return F.gelu(gate, approximate="tanh").mul_(up)
+    return gelu(gate).mul_(up)
 
 
 def relu2(x: Tensor) -> Tensor:
     """The square of relu (arXiv:2109.08668)."""
     return F.relu(x).square_()
-
-
-def gelu(x: Tensor) -> Tensor:
-    """gelu by tanh."""
-    return F.gelu(x, approximate="tanh")
 
 
 class XIELU:

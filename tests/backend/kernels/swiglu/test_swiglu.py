@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from backend.kernels.swiglu import sigmoid_gate, swiglu
+from backend.kernels.swiglu import gelu, sigmoid_gate, swiglu
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -45,3 +46,27 @@ def test_sigmoid_gate(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.double(), up / (1 + (-gate).exp()), rtol=1e-5, atol=1e-5)
     for row in range(40):
         assert torch.equal(sigmoid_gate(gate_up[row : row + 1])[0], found[row])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gelu_of_a_left_part_and_of_whole_rows(dtype: torch.dtype) -> None:
+    wide = torch.randn(40, 2 * 70, dtype=dtype) * 5
+    wide[1, :4] = torch.tensor([0.0, 1e15, -1e15, -12.0])
+    for x in (wide, wide[:, :70], wide[:1, :70], wide[:0]):
+        found = gelu(x)
+        assert found.dtype is dtype and found.is_contiguous()
+        torch.testing.assert_close(
+            found.double(), F.gelu(x.double(), approximate="tanh"), rtol=1e-5, atol=1e-6
+        )
+    wide[2, 0], wide[2, 1] = float("nan"), float("inf")
+    assert gelu(wide)[2, 0].isnan() and gelu(wide)[2, 1].isposinf() and gelu(wide)[2, 2:].isfinite().all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_gelu_of_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.kernels.swiglu.num_threads", lambda _: threads)
+    for size in (1, 20, 33, 688, 1000):
+        wide = torch.randn(50, 2 * size) * 3
+        together = gelu(wide[:, :size])
+        for row in range(50):
+            assert torch.equal(gelu(wide[row : row + 1, :size].clone())[0], together[row])
