@@ -43,7 +43,7 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
     return RunnerFacts(
         vocab_size=model.config.vocab_size,
         num_pages=num_pages,
-        max_model_tokens=min(wanted, num_pages * PAGE_TOKENS),
+        max_model_tokens=_context_that_fits(config, wanted, num_pages),
         eos_token_ids=frozenset(read_eos_token_ids(Path(config.checkpoint))),
         revision=model.revision,
         kv_dtype=str(model.kv_layout.dtype).removeprefix("torch."),
@@ -77,6 +77,18 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
     return num_pages
+
+
+def _context_that_fits(config: EngineConfig, wanted: int, num_pages: int) -> int:
+    fitting = num_pages * PAGE_TOKENS
+    if fitting < wanted:
+        asked = "the checkpoint's maximum" if config.max_model_tokens is None else "max_model_tokens"
+        logger.warning(
+            "the context is %s tokens, not %s as %s says: the KV memory holds no more; raise %s of model %r",
+            *(fitting, wanted, asked, "kv_cache_bytes" if config.num_pages is None else "num_pages"),
+            config.model,
+        )
+    return min(wanted, fitting)
 
 
 class StateSlots(NamedTuple):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,35 @@ def test_context_is_bounded_by_checkpoint_and_memory(checkpoint: Path, model: Lo
     assert runner_facts(config_of(checkpoint, max_model_tokens=100), model).max_model_tokens == 100
     with pytest.raises(CheckpointError, match="512"):
         runner_facts(config_of(checkpoint, max_model_tokens=513), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"num_pages": 4, "max_model_tokens": 100},
+            "64 tokens, not 100 as max_model_tokens says|raise num_pages",
+        ),
+        ({"num_pages": 4}, "64 tokens, not 512 as the checkpoint's maximum says|raise num_pages"),
+        (
+            {"kv_cache_bytes": 3, "max_model_tokens": 49},
+            "48 tokens, not 49 as max_model_tokens|kv_cache_bytes",
+        ),
+        ({"num_pages": 7, "max_model_tokens": 112}, ""),
+        ({"num_pages": 32}, ""),
+    ],
+)
+def test_a_context_that_memory_lowers_is_logged(
+    checkpoint: Path,
+    model: LoadedModel,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, int],
+    said: str,
+) -> None:
+    if "kv_cache_bytes" in changes:
+        changes = changes | {"kv_cache_bytes": changes["kv_cache_bytes"] * model.kv_layout.page_bytes}
+    with caplog.at_level(logging.WARNING):
+        runner_facts(config_of(checkpoint, **changes), model)
+    assert len(caplog.records) == bool(said)
+    for part in said.split("|"):
+        assert part in caplog.text
