@@ -43,7 +43,7 @@ def revision_of(checkpoint: Path) -> str:
     Reads 64 KiB per file, so it takes milliseconds for a checkpoint of any size; independent of the folder.
     """
     digest = hashlib.sha256((checkpoint / "config.json").read_bytes())
-    for path in sorted(checkpoint.glob("*.safetensors")):
+    for path in sorted(filter(Path.is_file, checkpoint.glob("*.safetensors"))):
         size = path.stat().st_size
         digest.update(f"{path.name} {size} ".encode())
         with path.open("rb") as file:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from backend.errors import CheckpointError
 from backend.kernels.kv_write import store
 from backend.kernels.quantised_kv import LARGEST, stored_width
 from backend.kv.states import StateLayout, StateStorage
@@ -50,6 +51,21 @@ class KVLayout:
         return sum(math.prod(page) for page in pages) * self.dtype.itemsize
 
 
+def _zeros(size: tuple[int, ...], layout: KVLayout) -> Tensor:
+    """Zeros, and not empty, as that also commits the memory now: page faults would slow prefill later.
+
+    Raises CheckpointError if there is too little memory, which torch says by three classes of errors.
+    """
+    try:
+        return torch.zeros(size, dtype=layout.dtype, device=layout.device)
+    except (RuntimeError, TypeError, MemoryError):
+        num_bytes = math.prod(size) * layout.dtype.itemsize
+        raise CheckpointError(
+            f"KV memory of {num_bytes:,} bytes cannot be allocated on {str(layout.device)!r}; lower "
+            "kv_cache_bytes or num_pages of the model"
+        ) from None
+
+
 class KVStorage:
     """Keys and values by layer, [num_pages, 16, sides, kv_heads, width]; axis 2 is (key, value), or (key).
 
@@ -63,12 +79,9 @@ class KVStorage:
     def __init__(self, layout: KVLayout, num_pages: int, num_states: int = 1) -> None:
         self.layout = layout
         counts = Counter(layout.layers[number] for number in layout.own)
-        # zeros, not empty, also commits the memory now: page faults during requests would slow their prefill.
-        self.memory = [  # by distinct shape, [its layers, num_pages, 16, sides, kv_heads, width]
-            torch.zeros(
-                (count, num_pages, *layout.page_shape(shape)), dtype=layout.dtype, device=layout.device
-            )
-            for shape, count in counts.items()
+        # By distinct shape, [its layers, num_pages, 16, sides, kv_heads, width].
+        self.memory = [
+            _zeros((count, num_pages, *layout.page_shape(shape)), layout) for shape, count in counts.items()
         ]
         parts = {shape: iter(memory.unbind()) for shape, memory in zip(counts, self.memory, strict=True)}
         self.layers: list[Tensor] = []

@@ -44,7 +44,7 @@ def read_model_config(directory: str | Path, max_model_tokens: int | None = None
         hidden_size=reader.positive("hidden_size"),
         layers=tuple(for_context(layer, max_model_tokens or longest) for layer in layers),
         max_position_tokens=longest,
-        rms_norm_eps=reader.number(text.eps_key),
+        rms_norm_eps=reader.positive_number(text.eps_key),
         norm=text.norm,
         scalars=text.read_scalars(reader),
         tie_word_embeddings=reader.flag("tie_word_embeddings"),
@@ -73,7 +73,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             f"{path} does not exist; give the folder of a checkpoint in Hugging Face format "
             "(config.json, *.safetensors)"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON ({error}); download it again") from None
     if not isinstance(raw, dict):
         kind = type(raw).__name__

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 from backend.errors import CheckpointError
+
+_SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Of float32, in which the engine computes with most numbers; others would become 0 or infinite."""
+_LARGEST_WHOLE = 2**31 - 1
 
 
 class ConfigReader:
@@ -31,14 +34,14 @@ class ConfigReader:
         value = self.raw.get(key)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
             raise self.error(key, value, "a number")
         return float(value)
 
     def positive_number(self, key: str, default: float | None = None) -> float:
         """The same for a number above 0."""
         value = self.number(key, default)
-        if value <= 0:
+        if value < _SMALLEST:
             raise self.error(key, self.raw.get(key), "a positive number")
         return value
 
@@ -56,9 +59,16 @@ class ConfigReader:
     def positive(self, key: str, default: int | None = None) -> int:
         """The same for a whole number above 0."""
         value = self.number(key, default)
-        if value < 1 or value != int(value):
-            raise self.error(key, self.raw.get(key), "a positive whole number")
+        if not 1 <= value <= _LARGEST_WHOLE or value != int(value):
+            raise self.error(key, self.raw.get(key), f"a positive whole number up to {_LARGEST_WHOLE}")
         return int(value)
+
+    def indices(self, key: str) -> list[int]:
+        """Whole numbers from 0 on; none where the key is absent or null. Raises CheckpointError."""
+        found = [] if self.raw.get(key) is None else self.raw[key]
+        if not isinstance(found, list) or any(type(each) is not int or each < 0 for each in found):
+            raise self.error(key, found, "a list of whole numbers from 0 on")
+        return found
 
     def count(self, key: str) -> int:
         """The whole number under `key`, 0 where it is absent or null. Raises CheckpointError."""

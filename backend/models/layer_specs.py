@@ -26,10 +26,16 @@ _ACTIVATIONS: dict[str, Activation] = {
     "xielu": "xielu",
 }
 
+_MOST_LAYERS = 10_000
+"""Far more than any model has: lists of layers are built before the files tell how many there are."""
+
 
 def num_layers(reader: ConfigReader) -> int:
     """How many layers there are. Raises CheckpointError, as all functions here do."""
-    return reader.positive("num_hidden_layers")
+    count = reader.positive("num_hidden_layers")
+    if count > _MOST_LAYERS:
+        raise reader.error("num_hidden_layers", count, f"at most {_MOST_LAYERS}")
+    return count
 
 
 def read_attention(reader: ConfigReader, rope: RopeConfig | None = None) -> AttentionSpec:

@@ -8,6 +8,9 @@ from backend.config import GatedNorm, MambaSpec
 from backend.models.config_reader import ConfigReader
 from backend.models.layer_specs import read_activation
 
+_UNBOUNDED = 2.0**127
+"""Larger limits are none: float32 has few numbers above it."""
+
 
 def read_mamba(reader: ConfigReader, inner_size: int, norm: GatedNorm | None) -> MambaSpec:
     """By keys that begin with `mamba_`. Raises CheckpointError, as all functions here do."""
@@ -46,6 +49,6 @@ def read_limits(reader: ConfigReader) -> tuple[float, float]:
     if isinstance(limits, list):
         limits = [math.inf if each == {"__float__": "Infinity"} else each for each in limits]
     match limits:
-        case [int() | float() as least, int() | float() as most] if 0 <= least < most:
-            return float(least), float(most)
+        case [int() | float() as least, int() | float() as most] if 0 <= least < min(most, _UNBOUNDED):
+            return float(least), math.inf if most > _UNBOUNDED else float(most)
     raise reader.error("time_step_limit", found, "two numbers, 0 <= the first < the second")

@@ -18,7 +18,7 @@ def read_rope(reader: ConfigReader, *, can_be_partial: bool = False) -> RopeConf
 
     `can_be_partial`: the family rotates `partial_rotary_factor` of each head; others refuse that key.
     """
-    found = _section(reader)
+    found = rope_section(reader)
     if any(isinstance(value, dict) for value in found.values()):
         raise reader.unsupported("rope_parameters", sorted(found), "the same for all layers")
     partial = found.get("partial_rotary_factor", reader.raw.get("partial_rotary_factor"))
@@ -39,10 +39,10 @@ def read_ropes(
     transformers 5 nests them by type. Before, only full attention had a scaling, and sliding layers had
     `rope_local_base_freq`, or else `local_theta`.
     """
-    found = _section(reader)
+    found = rope_section(reader)
     nested: dict[str, Any] = {
         FULL: found,
-        SLIDING: {"rope_theta": reader.number("rope_local_base_freq", local_theta)},
+        SLIDING: {"rope_theta": reader.positive_number("rope_local_base_freq", local_theta)},
     }
     if any(isinstance(value, dict) for value in found.values()):
         nested = {name: found.get(name) for name in LAYER_TYPES}
@@ -71,14 +71,16 @@ def for_context(layer: LayerSpec, num_tokens: int) -> LayerSpec:
 
 def score_factor(reader: ConfigReader, rope: RopeConfig) -> float:
     """What latent attention multiplies scores by: the square of YaRN's temperature by `mscale_all_dim`."""
-    weight = ConfigReader(reader.path, _section(reader)).number("mscale_all_dim", 0.0)
+    weight = _weight(ConfigReader(reader.path, rope_section(reader)), "mscale_all_dim")
     return _temperature(weight, rope.factor) ** 2
 
 
-def _section(reader: ConfigReader) -> dict[str, Any]:
-    found = reader.raw.get("rope_scaling") or reader.raw.get("rope_parameters") or {}
+def rope_section(reader: ConfigReader) -> dict[str, Any]:
+    """What config.json says of rotation. transformers 4's spelling first, as some families default to 5's."""
+    key = "rope_scaling" if reader.raw.get("rope_scaling") else "rope_parameters"
+    found = reader.raw.get(key) or {}
     if not isinstance(found, dict):
-        raise reader.error("rope_parameters", found, "an object")
+        raise reader.error(key, found, "an object")
     return found
 
 
@@ -97,50 +99,68 @@ def _read_partial(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
 
 def _read_proportional(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
     section = ConfigReader(reader.path, found)
-    theta = section.number("rope_theta", reader.number("rope_theta"))
+    theta = section.positive_number("rope_theta", reader.positive_number("rope_theta"))
     share = section.positive_number("partial_rotary_factor", 1.0)
     return RopeConfig("proportional", theta, section.positive_number("factor", 1.0), rotated=share)
 
 
 def _read(reader: ConfigReader, found: dict[str, Any]) -> RopeConfig:
     section = ConfigReader(reader.path, found)
-    theta = section.number("rope_theta", reader.number("rope_theta"))
+    theta = section.positive_number("rope_theta", reader.positive_number("rope_theta"))
     rope_type = _type(found)
     if rope_type == "default":
         return RopeConfig(theta=theta)
     if rope_type not in ("linear", "llama3", "yarn", "longrope"):
         known = "'default', 'linear', 'llama3', 'yarn' and 'longrope'"
         raise reader.unsupported("rope_type", rope_type, known)
-    maximum = reader.number("max_position_embeddings")
+    maximum = reader.positive("max_position_embeddings")
     original = _original(reader, section, maximum)
     if rope_type in ("yarn", "longrope") and found.get("factor") is None:
         factor = maximum / original
     else:
-        factor = section.number("factor")
+        factor = section.positive_number("factor")
     if rope_type == "longrope":
-        return _read_longrope(section, theta, factor, int(original))
-    return RopeConfig(
-        rope_type=rope_type,
-        theta=theta,
-        factor=factor,
-        original_max_tokens=int(original),
-        low_freq_factor=section.number("low_freq_factor", 1.0),
-        high_freq_factor=section.number("high_freq_factor", 4.0),
-        beta_fast=section.number("beta_fast", 32.0) or 32.0,
-        beta_slow=section.number("beta_slow", 1.0) or 1.0,
-        attention_factor=_yarn_attention_factor(section, factor) if rope_type == "yarn" else 1.0,
-        truncate=bool(found.get("truncate", True)),
-    )
+        return _read_longrope(section, theta, factor, original)
+    rope = RopeConfig(rope_type=rope_type, theta=theta, factor=factor, original_max_tokens=original)
+    if rope_type == "yarn":
+        return _with_yarn(section, rope)
+    return _with_bands(section, rope) if rope_type == "llama3" else rope
 
 
-def _original(reader: ConfigReader, section: ConfigReader, maximum: float) -> float:
+def _original(reader: ConfigReader, section: ConfigReader, maximum: int) -> int:
     """The context before scaling, which some files have at the top level."""
     key = "original_max_position_embeddings"
-    inside = section.positive_number(key, maximum)
-    outside = reader.positive_number(key, inside)
+    inside = section.positive(key, maximum)
+    outside = reader.positive(key, inside)
     if section.raw.get(key) is not None and inside != outside:
-        raise reader.error(key, int(outside), f"{int(inside)} as beside 'rope_type'")
+        raise reader.error(key, outside, f"{inside} as beside 'rope_type'")
     return outside
+
+
+def _with_bands(section: ConfigReader, rope: RopeConfig) -> RopeConfig:
+    """Llama 3.1: which wavelengths are scaled, and which are not."""
+    low = section.positive_number("low_freq_factor", 1.0)
+    high = section.positive_number("high_freq_factor", 4.0)
+    if low >= high:
+        raise section.error("low_freq_factor", low, f"less than high_freq_factor={high}")
+    return replace(rope, low_freq_factor=low, high_freq_factor=high)
+
+
+def _with_yarn(section: ConfigReader, rope: RopeConfig) -> RopeConfig:
+    """YaRN: the range of its ramp and its temperature; a number of turns that is 0 means the default."""
+    if rope.theta <= 1:
+        raise section.error("rope_theta", rope.theta, "a number above 1 with 'yarn'")
+    fast, slow = (
+        section.positive_number(key, default) if section.number(key, default) else default
+        for key, default in (("beta_fast", 32.0), ("beta_slow", 1.0))
+    )
+    return replace(
+        rope,
+        beta_fast=fast,
+        beta_slow=slow,
+        attention_factor=_yarn_attention_factor(section, rope.factor),
+        truncate="truncate" not in section.raw or section.flag("truncate"),
+    )
 
 
 def _read_longrope(section: ConfigReader, theta: float, factor: float, original: int) -> RopeConfig:
@@ -153,7 +173,7 @@ def _read_longrope(section: ConfigReader, theta: float, factor: float, original:
         theta=theta,
         factor=factor,
         original_max_tokens=original,
-        attention_factor=section.number("attention_factor", scaled),
+        attention_factor=section.positive_number("attention_factor", scaled),
         factors=_factors(section, "short_factor"),
         long_factors=_factors(section, "long_factor"),
     )
@@ -170,13 +190,16 @@ def _factors(section: ConfigReader, key: str) -> tuple[float, ...]:
 def _yarn_attention_factor(section: ConfigReader, factor: float) -> float:
     """YaRN's attention temperature, as a factor on cos and sin (arXiv:2309.00071, equation 22)."""
     if section.raw.get("attention_factor") is not None:
-        return section.number("attention_factor")
+        return section.positive_number("attention_factor")
 
-    mscale = section.number("mscale", 0.0)
-    mscale_all = section.number("mscale_all_dim", 0.0)
+    mscale, mscale_all = _weight(section, "mscale"), _weight(section, "mscale_all_dim")
     if mscale and mscale_all:
         return _temperature(mscale, factor) / _temperature(mscale_all, factor)
     return _temperature(1.0, factor)
+
+
+def _weight(section: ConfigReader, key: str) -> float:
+    return section.positive_number(key) if section.number(key, 0.0) else 0.0
 
 
 def _temperature(weight: float, factor: float) -> float:

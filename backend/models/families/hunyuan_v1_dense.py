@@ -10,7 +10,7 @@ from backend.models.families import llama
 from backend.models.families.family import Family
 from backend.models.layer_specs import read_attention, read_dense, same_layers, with_biases
 from backend.models.names import WeightNames
-from backend.models.rope_config import read_rope
+from backend.models.rope_config import read_rope, rope_section
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
@@ -21,13 +21,11 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 
 def _read_rope(reader: ConfigReader) -> RopeConfig:
     """Published files call their rotation dynamic, but its `alpha` is fixed: a larger base."""
-    key = "rope_scaling" if reader.raw.get("rope_scaling") else "rope_parameters"
-    found = reader.raw.get(key)
-    alpha = found.get("alpha") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not alpha or found.get("rope_type", found.get("type")) != "dynamic":
+    found = rope_section(reader)
+    if not found.get("alpha") or found.get("rope_type", found.get("type")) != "dynamic":
         return read_rope(reader)
     section = {name: value for name, value in found.items() if name not in ("rope_type", "type")}
-    rope = read_rope(ConfigReader(reader.path, {**reader.raw, key: section}))
+    rope = read_rope(ConfigReader(reader.path, {**reader.raw, "rope_scaling": section}))
     size = read_attention(reader, rope).head_dim
     factor = ConfigReader(reader.path, found).positive_number("alpha") ** (size / (size - 2))
     return replace(rope, theta=rope.theta * factor)

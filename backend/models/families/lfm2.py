@@ -25,8 +25,8 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 def read_mixers(reader: ConfigReader) -> list[AttentionSpec | ConvSpec]:
     """Attention by `layer_types` or `full_attn_idxs`; in all layers where neither is there."""
     layers, listed = range(num_layers(reader)), reader.raw.get("full_attn_idxs")
-    attending = list(layers) if listed is None else listed
-    if not isinstance(attending, list) or not set(attending) <= set(layers):
+    attending = set(layers if listed is None else reader.indices("full_attn_idxs"))
+    if not attending <= set(layers):
         raise reader.error("full_attn_idxs", listed, f"a list of numbers below {len(layers)}")
     names = [FULL if layer in attending else "conv" for layer in layers]
     types = read_layer_types(reader, ("conv", FULL)) or names

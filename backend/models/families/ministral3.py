@@ -9,13 +9,13 @@ from backend.models.config_reader import ConfigReader
 from backend.models.families import mistral
 from backend.models.families.family import Family
 from backend.models.layer_specs import read_attention, read_dense, same_layers, windowed
+from backend.models.rope_config import rope_section
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Queries grow with `llama_4_scaling_beta` from the length on for which positions were trained."""
     attention = windowed(reader, read_attention(reader))
-    found = reader.raw.get("rope_parameters") or reader.raw.get("rope_scaling") or {}
-    section = ConfigReader(reader.path, {**reader.raw, **found})
+    section = ConfigReader(reader.path, {**reader.raw, **rope_section(reader)})
     if section.raw.get("llama_4_scaling_beta") is not None:
         beta, scaled = (
             section.number("llama_4_scaling_beta"),

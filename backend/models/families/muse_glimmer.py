@@ -5,35 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.config import LayerSpec, Scalars
+from backend.models import layer_specs
 from backend.models.config_reader import ConfigReader
 from backend.models.families import gemma2
 from backend.models.families.family import Family, nested
-from backend.models.layer_specs import check_rotated, read_attention, typed_layers, windowed, with_biases
 
 
 def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
     """Full attention by `layer_types`, else in every fourth layer, counted from the last."""
-    attention = with_biases(read_attention(reader), reader.flag("attention_bias"))
+    attention = layer_specs.with_biases(layer_specs.read_attention(reader), reader.flag("attention_bias"))
     scale = reader.positive_number("qk_scale_factor") * attention.head_dim**-0.5
     attention = replace(attention, qk_norm="unit", scale=scale, output_gate="sigmoid")
     rotated = read_rotated(reader)
     last = len(rotated) - 1
-    layers = typed_layers(
-        reader, attention, windowed(reader, attention), lambda layer: (last - layer) % 4 != 0
+    layers = layer_specs.typed_layers(
+        reader, attention, layer_specs.windowed(reader, attention), lambda layer: (last - layer) % 4 != 0
     )
     specs = (
         layer.attention if turns else replace(layer.attention, rope=None)
         for layer, turns in zip(layers, rotated, strict=True)
     )
-    return check_rotated(reader, tuple(LayerSpec(spec, layers[0].feed_forward) for spec in specs))
+    return layer_specs.check_rotated(reader, tuple(LayerSpec(spec, layers[0].feed_forward) for spec in specs))
 
 
 def read_rotated(reader: ConfigReader) -> list[bool]:
     """By `layer_rope_theta`, where 0 is none; else all but every fourth layer, counted from the last."""
-    count, found = reader.positive("num_hidden_layers"), reader.raw.get("layer_rope_theta")
+    count, found = layer_specs.num_layers(reader), reader.raw.get("layer_rope_theta")
     if found is None:
         return [(count - 1 - layer) % 4 != 0 for layer in range(count)]
-    attention = read_attention(reader)
+    attention = layer_specs.read_attention(reader)
     theta = attention.rope.theta if attention.rope is not None else 0
     if not isinstance(found, list) or len(found) != count or any(own not in (0, theta) for own in found):
         raise reader.error(

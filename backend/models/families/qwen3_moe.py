@@ -33,7 +33,7 @@ def read_layers(reader: ConfigReader) -> tuple[LayerSpec, ...]:
 def read_sparse(reader: ConfigReader) -> list[bool]:
     """Whether each layer has experts."""
     step = reader.positive("decoder_sparse_step")
-    dense = set(reader.raw.get("mlp_only_layers") or ())
+    dense = set(reader.indices("mlp_only_layers"))
     return [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers(reader))]
 
 

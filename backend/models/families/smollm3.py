@@ -43,7 +43,7 @@ def read_rotated(reader: ConfigReader, count: int) -> list[bool]:
     if found is None:
         interval = reader.positive("no_rope_layer_interval")
         return [(layer + 1) % interval != 0 for layer in range(count)]
-    if not isinstance(found, list) or len(found) != count or not set(found) <= {0, 1}:
+    if not isinstance(found, list) or len(found) != count or any(each not in (0, 1) for each in found):
         raise reader.error("no_rope_layers", found, f"a list of {count} numbers, each 0 or 1")
     return [flag == 1 for flag in found]
 

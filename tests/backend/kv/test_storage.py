@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.errors import CheckpointError
 from backend.kernels.quantised_kv import dequantise
 from backend.kv.storage import KVLayout, KVShape, KVStorage
 
@@ -140,3 +141,12 @@ def test_each_layer_has_what_its_source_was_given(
         own = wanted[number if shape.source is None else shape.source]
         assert torch.equal(storage.slots[number], own)
         assert torch.equal(storage.layers[number].flatten(0, 1).flatten(1, 2), own)
+
+
+@pytest.mark.parametrize("num_pages", [10**15, 10**18, 10**30])
+def test_more_memory_than_there_is(num_pages: int) -> None:
+    with pytest.raises(
+        CheckpointError, match="KV memory of .* bytes cannot .*'cpu'; lower kv_cache_bytes"
+    ) as caught:
+        KVStorage(LAYOUT, num_pages)
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,51 @@ def test_positions_in_three_parts_are_equal_in_texts(tmp_path: Path) -> None:
     text = {**text, "rope_scaling": {"type": "mrope"}}
     with pytest.raises(CheckpointError, match="'rope_type' 'mrope' is not supported"):
         read(tmp_path, "Qwen3VLForConditionalGeneration", text_config=text, vision_config={})
+
+
+ROPE = {"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("rope_type", "changes", "key"),
+    [
+        *(("default", {"rope_theta": wrong}, "rope_theta") for wrong in (0, -1e4, 10**400)),
+        *(("yarn", {"rope_theta": wrong}, "rope_theta") for wrong in (1, 0.5)),
+        *(
+            (kind, {"factor": wrong}, "factor")
+            for kind in ("linear", "yarn", "llama3")
+            for wrong in (0, -2.0)
+        ),
+        *(("longrope", {"factor": wrong}, "factor") for wrong in (0, -2.0)),
+        *(("yarn", {"truncate": wrong}, "truncate") for wrong in ("false", 0)),
+        *(("yarn", {key: -1.0}, key) for key in ("beta_fast", "beta_slow", "attention_factor")),
+        ("yarn", {"mscale": 1.0, "mscale_all_dim": -10 / math.log(4)}, "mscale_all_dim"),
+        ("yarn", {"mscale": -1.0}, "mscale"),
+        ("yarn", {"original_max_position_embeddings": 0.5}, "original_max_position_embeddings"),
+        ("llama3", {"low_freq_factor": 0}, "low_freq_factor"),
+        ("llama3", {"low_freq_factor": 4.0}, "low_freq_factor"),
+        ("llama3", {"high_freq_factor": -1}, "high_freq_factor"),
+    ],
+)
+def test_what_no_frequencies_can_be_made_of(
+    tmp_path: Path, rope_type: str, changes: dict[str, object], key: str
+) -> None:
+    rope = {**ROPE, "rope_type": rope_type, **changes}
+    for spelling in ("rope_parameters", "rope_scaling"):
+        with pytest.raises(CheckpointError, match=f"config.json: '{key}' is .*, expected .*; repair"):
+            read(tmp_path, "LlamaForCausalLM", rope_theta=1e4, **{spelling: rope})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"beta_fast": 0, "beta_slow": None}, True),
+        ({"truncate": True}, True),
+        ({"truncate": False}, False),
+        ({"truncate": None}, False),
+    ],
+)
+def test_yarns_defaults(tmp_path: Path, changes: dict[str, object], expected: bool) -> None:
+    found = read(tmp_path, "LlamaForCausalLM", rope_parameters={**ROPE, "rope_type": "yarn", **changes})
+    (rope,) = found.ropes
+    assert (rope.beta_fast, rope.beta_slow, rope.truncate) == (32.0, 1.0, expected)

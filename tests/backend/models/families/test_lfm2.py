@@ -49,7 +49,7 @@ def test_published_spellings(tmp_path: Path) -> None:
     [
         ("block_ff_dim", {"block_ff_dim": 97}),
         ("tie_embedding", {"tie_embedding": True, "tie_word_embeddings": False}),
-        ("full_attn_idxs", {"full_attn_idxs": [4]}),
+        *(("full_attn_idxs", {"full_attn_idxs": wrong}) for wrong in ([4], [[1]], [True], True, [-1])),
         ("full_attn_idxs", {"full_attn_idxs": [1], "layer_types": TYPES}),
         ("layer_types", {"layer_types": ["conv"] * 4}),
         ("layer_types", {"layer_types": [*TYPES[:3], "linear_attention"]}),

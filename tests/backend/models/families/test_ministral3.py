@@ -47,3 +47,13 @@ def test_the_original_length_in_both_places(
 def test_two_original_lengths(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="'original_max_position_embeddings' is 96, expected 128 as"):
         read(tmp_path, NAME, rope_parameters=ROPE, original_max_position_embeddings=96)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.25])
+def test_both_spellings_are_equal(tmp_path: Path, beta: float) -> None:
+    """That of transformers 4 counts, and not what the family has by default under the other."""
+    rope = {**ROPE, "llama_4_scaling_beta": beta}
+    old, new = (read(tmp_path, NAME, **{key: rope}) for key in ("rope_scaling", "rope_parameters"))
+    assert old == new and old.attention.query_growth == QueryGrowth(beta, 128)
+    old = read(tmp_path, NAME, rope_scaling=ROPE)
+    assert old == read(tmp_path, NAME, rope_parameters=ROPE) and old.attention.query_growth is None

@@ -36,3 +36,11 @@ def test_windows(tmp_path: Path) -> None:
 def test_more_chosen_than_there_are(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="at most 4 experts"):
         read(tmp_path, "Qwen3MoeForCausalLM", num_experts=4, num_experts_per_tok=5)
+
+
+@pytest.mark.parametrize("wrong", [True, [[1]], [True], "1"])
+def test_wrong_dense_layers(tmp_path: Path, wrong: object) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"config.json: 'mlp_only_layers' is .*, expected a list of whole"
+    ):
+        read(tmp_path, "Qwen3MoeForCausalLM", mlp_only_layers=wrong)

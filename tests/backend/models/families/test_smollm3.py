@@ -34,7 +34,7 @@ def test_no_layer_is_rotated(tmp_path: Path) -> None:
         read(tmp_path, NAME, no_rope_layer_interval=1)
 
 
-@pytest.mark.parametrize("wrong", [[1, 0], "1010", [1, 1, 1, 2], [0, 0, 0, 0]])
+@pytest.mark.parametrize("wrong", [[1, 0], "1010", [1, 1, 1, 2], [0, 0, 0, 0], [[1], 1, 1, 1]])
 def test_a_wrong_list(tmp_path: Path, wrong: object) -> None:
     with pytest.raises(CheckpointError, match="no_rope_layers"):
         read(tmp_path, NAME, no_rope_layers=wrong)
