@@ -118,7 +118,7 @@ def read_blocks(reader: ConfigReader, kinds: Mapping[str, Callable[[], LayerSpec
     if not isinstance(letters, list) or not letters or not set(letters) <= set(kinds):
         expected = f"some of {sorted(kinds if key != 'layers_block_type' else _LETTERS)}"
         raise reader.error(key, named if key == "layers_block_type" else pattern, expected)
-    if pattern is not None and letters != list(pattern):
+    if pattern is not None and (not isinstance(pattern, str) or letters != list(pattern)):
         raise reader.error("hybrid_override_pattern", pattern, "what 'layers_block_type' says")
     if reader.raw.get("num_hidden_layers") not in (None, len(letters)):
         raise reader.error(

@@ -109,7 +109,7 @@ def _group_format(section: ConfigReader, group: ConfigReader) -> WeightFormat | 
         return None
     weights = _section(group, "weights", group.raw["weights"])
     stored = group.raw.get("format") or section.raw.get("format")
-    bits, kind = weights.positive("num_bits"), weights.raw.get("type", "int")
+    bits, kind = weights.positive("num_bits"), str(weights.raw.get("type", "int"))
     is_symmetric = weights.raw.get("symmetric") is not False
     schemes: dict[object, WeightScheme] = {}
     if stored == _PACKED:

@@ -27,6 +27,8 @@ def _read_rope(reader: ConfigReader) -> RopeConfig:
     section = {name: value for name, value in found.items() if name not in ("rope_type", "type")}
     rope = read_rope(ConfigReader(reader.path, {**reader.raw, "rope_scaling": section}))
     size = read_attention(reader, rope).head_dim
+    if size == 2:
+        raise reader.error("head_dim", size, "more than 2 with 'alpha'")
     factor = ConfigReader(reader.path, found).positive_number("alpha") ** (size / (size - 2))
     return replace(rope, theta=rope.theta * factor)
 

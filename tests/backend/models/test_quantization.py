@@ -141,6 +141,7 @@ def test_groups_of_modules_may_have_formats_of_their_own() -> None:
         (PACKED | {"format": None}, "'format' None is not"),
         (compressed(WEIGHTS | {"num_bits": 3}, "pack-quantized"), "'weights' 'int of 3 bits' is not"),
         (compressed(WEIGHTS | {"type": "float"}, "pack-quantized"), "'weights' 'float of 4 bits' is not"),
+        (compressed(WEIGHTS | {"type": ["int"]}, "pack-quantized"), "'weights' \"['int'] of 4 bits\" is not"),
         (compressed(WEIGHTS | {"strategy": "tensor_group"}, "pack-quantized"), "'strategy' 'tensor_group'"),
         (compressed(WEIGHTS | {"strategy": None}, "pack-quantized"), "'strategy' None"),
         (compressed(WEIGHTS | {"strategy": "block"}, "int-quantized"), "'block_structure' is None"),

@@ -26,6 +26,7 @@ def test_a_fixed_alpha_is_a_larger_base(tmp_path: Path, key: str, kind: str) -> 
     [
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'rope_type' 'dynamic' is not supported"),
         ({"rope_scaling": {"type": "dynamic", "alpha": -1}}, "'alpha' is -1, expected a positive number"),
+        ({"rope_scaling": {"type": "dynamic", "alpha": 2}, "head_dim": 2}, "'head_dim' is 2, expected more"),
         ({"rope_scaling": {"type": "dynamic", "alpha": "x"}}, "'alpha' is 'x', expected a number"),
     ],
 )

@@ -45,6 +45,7 @@ def test_layers_are_counted(tmp_path: Path) -> None:
     [
         ("hybrid_override_pattern", {"hybrid_override_pattern": "M*?E"}),
         ("hybrid_override_pattern", {"hybrid_override_pattern": "MM*E", "layers_block_type": TYPES}),
+        ("hybrid_override_pattern", {"hybrid_override_pattern": 4, "layers_block_type": TYPES}),
         ("hybrid_override_pattern", {"hybrid_override_pattern": "MMMM"}),
         ("num_hidden_layers", {"hybrid_override_pattern": "M*", "num_hidden_layers": 4}),
         ("layers_block_type", {"layers_block_type": [*TYPES[:3], "conv"]}),
