@@ -8,7 +8,7 @@ from typing import Any
 from backend.errors import CheckpointError
 
 _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""Of float32, in which the engine computes with most numbers; others would become 0 or infinite."""
+"""The range of float32, in which the engine computes with most numbers; others become 0 or infinite."""
 _LARGEST_WHOLE = 2**31 - 1
 
 

@@ -53,7 +53,7 @@ def test_more_layers_than_any_model_has(tmp_path: Path, count: int) -> None:
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_no_family_makes_lists_of_any_length(tmp_path: Path, family: Family) -> None:
     """One family refuses that `layer_types` is missing before it counts layers."""
-    text = {"num_hidden_layers": 10**10}
+    text = {"num_hidden_layers": 10**10, "num_experts_per_tok": 1}
     changes = {"text_config": text, **text} if family.texts else text
     with pytest.raises(
         CheckpointError, match="config.json: '(num_hidden_layers' is 10000000000|layer_types')"

@@ -97,7 +97,6 @@ def test_noise_on_the_weights_fails_the_gate(tmp_path: Path) -> None:
     assert "| pico-small | tiers 1-2 |" in table(damaged) and "**worse**" in table(damaged)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # about half a minute of a quiet core
 def test_shipped_models_keep_their_figures() -> None:
     # A process of its own: what it allocates ends with it, not with the last test.

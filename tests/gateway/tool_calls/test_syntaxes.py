@@ -60,6 +60,7 @@ def test_any_cut_gives_the_same_calls(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @names
 def test_ten_thousand_cuts_give_the_same_calls(name: str) -> None:
     fuzzed(name, 10_000)

@@ -51,7 +51,7 @@ def test_two_original_lengths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("beta", [0.1, 0.25])
 def test_both_spellings_are_equal(tmp_path: Path, beta: float) -> None:
-    """That of transformers 4 counts, and not what the family has by default under the other."""
+    """The spelling of transformers 4 counts, and not what the family has by default under the other."""
     rope = {**ROPE, "llama_4_scaling_beta": beta}
     old, new = (read(tmp_path, NAME, **{key: rope}) for key in ("rope_scaling", "rope_parameters"))
     assert old == new and old.attention.query_growth == QueryGrowth(beta, 128)
