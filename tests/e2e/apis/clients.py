@@ -111,7 +111,7 @@ class Chat:
 
     def _send(self, model: str, asked: Asked, messages: list[Any]) -> Answer:
         fields: dict[str, Any] = {"model": model, "messages": messages, "max_completion_tokens": 400}
-        if not asked.reasoning:  # with which some services refuse it
+        if not asked.reasoning or model.startswith("pico-"):  # with which some services refuse it
             fields["temperature"] = 0
         if asked.tools:
             fields["tools"] = [{"type": "function", "function": {**TOOL, "parameters": PARAMETERS}}]
@@ -165,7 +165,7 @@ class Responses:
 
     def _send(self, model: str, asked: Asked, items: list[Any], **more: str) -> Answer:
         fields: dict[str, Any] = {"model": model, "input": items, "max_output_tokens": 400, **more}
-        if not asked.reasoning:  # with which some services refuse it
+        if not asked.reasoning or model.startswith("pico-"):  # with which some services refuse it
             fields["temperature"] = 0
         if asked.tools:
             fields["tools"] = [{"type": "function", **TOOL, "parameters": PARAMETERS, "strict": True}]
