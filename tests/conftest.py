@@ -1,4 +1,4 @@
-"""One OpenMP thread, here and in every process that a test starts, and no deadlines; no process is left over.
+"""What holds here and in every process that a test starts; no deadlines; no process is left over.
 
 Hypothesis would fail an example for taking 200 ms, which says more about the machine than about the code.
 """
@@ -18,6 +18,11 @@ from tests.orphans import end_with_this_process
 
 # Tiny models do not gain from threads, and lose much when other processes use the cores.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Containers turn this off; then each of hundreds of processes compiles the whole source.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Each HTTP client reads all certificates that it trusts: 60 ms of CPU time with the world's, 2 ms with one
+# certificate without a key. Tests that use TLS name their own.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("certificate.pem"))
 
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")

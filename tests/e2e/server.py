@@ -20,6 +20,8 @@ START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
 POLL_S = 0.05
 # The default takes a gigabyte per engine; most tests fill a few pages.
+# What polls: a client per question would cost ten times as much, and connections end with their servers.
+HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
 SMALL_ENGINE = '{engine: {checkpoint: "builtin:pico-small", kv_cache_bytes: 33554432}}'
 
 
@@ -60,7 +62,7 @@ class Server:
     def is_ready(self) -> bool:
         """True when /health/ready answers 200."""
         try:
-            return httpx.get(self.root_url + "/health/ready", timeout=2.0).status_code == 200
+            return HTTP.get(self.root_url + "/health/ready", timeout=2.0).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -77,7 +79,7 @@ class Server:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples of `name` with `labels`; 0.0 without any."""
-        page = httpx.get(self.root_url + "/metrics", headers=self.headers, timeout=5.0).text
+        page = HTTP.get(self.root_url + "/metrics", headers=self.headers, timeout=5.0).text
         return sum(
             sample.value
             for family in text_string_to_metric_families(page)
