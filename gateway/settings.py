@@ -17,7 +17,7 @@ import msgspec
 from backend.server.json_log import LOG_FORMATS
 from gateway.no_proxy import is_unproxied
 from policies.document import Policies
-from policies.tenants import OnFailure
+from policies.tenants import ReplicasSection
 from policies.upstream import UpstreamModel
 from policies.urls import url_fault
 
@@ -67,9 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[str, ...] = ()  # none: no authentication, loopback only
     keys_file: str = ""  # file of digests of keys, read again on change; see gateway/keys_file.py
     key_tenants: dict[str, str] = {}  # `key-XXXXXXXX` → name, of keys that policies give to a named tenant
-    replica_on_failure: OnFailure = "share"  # of limits
-    replica_redis_url: str = ""  # of the policies' section `replicas`
-    replica_prefix: str = ""
+    replicas: ReplicasSection = ReplicasSection()
+    replica_redis_url: str = ""
     max_body_bytes: int = 16 * 1024 * 1024
     http: HttpLimits = HttpLimits()
     timeouts: Timeouts = Timeouts()
@@ -339,8 +338,7 @@ def with_policies(chosen: Settings, policies: Policies) -> Settings:
         upstream_api_keys=upstream_api_keys(policies),
         redis_url=redis_url(policies),
         replica_redis_url=replica_redis_url(policies),
-        replica_prefix=policies.replicas.prefix,
-        replica_on_failure=policies.replicas.on_failure,
+        replicas=policies.replicas,
         key_tenants={key: name for name, tenant in policies.tenants.items() for key in tenant.keys},
         upstream_proxies=upstream_proxies(policies),
     )

@@ -123,6 +123,15 @@ class ReplicasSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "each worker; `refuse`: nothing, their requests get 503."
         ),
     ] = "share"
+    timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="How long a request waits for Redis before `on_failure` holds. Raise it where Redis "
+            "is far away, or shares a busy machine.",
+        ),
+    ] = 50
 
 
 class AdminSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

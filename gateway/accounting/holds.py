@@ -304,12 +304,14 @@ return redis.call('ZCARD', leases)
 class RedisHolds:
     """Implements HoldStore, beside RedisCounters with the same prefix."""
 
-    timeout_s = 0.05
-
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, timeout_s: float = 0.05) -> None:
         """`url` may hold a password and is never logged. Connects on first use."""
+        self.timeout_s = timeout_s
         self._prefix = f"{prefix}:"
-        self._client = Redis.from_url(url, socket_connect_timeout=2.0, socket_timeout=2.0)
+        socket_timeout_s = max(2.0, timeout_s)
+        self._client = Redis.from_url(
+            url, socket_connect_timeout=socket_timeout_s, socket_timeout=socket_timeout_s
+        )
         self._run = self._client.register_script(_RUN)
         self._register = self._client.register_script(_REGISTER)
 

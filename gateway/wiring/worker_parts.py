@@ -240,8 +240,9 @@ def _ledger(settings: Settings, metrics: Metrics) -> Ledger:
     store: CounterStore | None = None
     holds: HoldStore | None = None
     if settings.replica_redis_url:
-        url, prefix = settings.replica_redis_url, settings.replica_prefix
-        store, holds = RedisCounters(url, prefix, on_fault), RedisHolds(url, prefix)
+        url, prefix = settings.replica_redis_url, settings.replicas.prefix
+        store = RedisCounters(url, prefix, on_fault)
+        holds = RedisHolds(url, prefix, settings.replicas.timeout_ms / 1000)
     elif settings.data_dir:
         database = SqliteDatabase(settings.data_dir, "counters", COUNTERS_SCHEMA + HOLDS_SCHEMA)
         store, holds = DatabaseCounters(database), DatabaseHolds(database)
@@ -252,7 +253,7 @@ def _ledger(settings: Settings, metrics: Metrics) -> Ledger:
     counters = Counters(store, on_fault=on_fault)
     if holds is None:
         return Ledger(counters)
-    return Ledger(counters, SharedAccounts(holds, counters, settings.replica_on_failure, at_limits))
+    return Ledger(counters, SharedAccounts(holds, counters, settings.replicas.on_failure, at_limits))
 
 
 def _usage_rows(settings: Settings, metrics: Metrics) -> UsageRows | None:

@@ -123,7 +123,7 @@ def world(
         f"  {name}: {{keys: [key-{sha256(key(name).encode()).hexdigest()[:8]}], limits: {{{limits}}}}}"
         for name, limits in LIMITS.items()
     )
-    replicas = "" if redis is None else "replicas: {redis_url_env: LIMITS_REDIS}"
+    replicas = "" if redis is None else "replicas: {redis_url_env: LIMITS_REDIS, timeout_ms: 10000}"
     text = POLICIES.format(url=upstream_of_limits.base_url, tenants=names, replicas=replicas)
     (folder / "all.yaml").write_text(text)
     environment = {"PENSTOCK_API_KEYS": ",".join(map(key, LIMITS))}
@@ -149,8 +149,8 @@ async def test_200_at_once_do_not_pass_a_limit_for_50(world: World, kind: str) -
     found = Counter([await task for task in tasks])
     again = Counter(await asyncio.gather(*(world.ask(kind) for _ in range(50))))
     assert set(found) | set(again) <= {200, 429}
-    if world.num_faults():  # a machine this busy makes Redis late, and each gateway goes on with its share
-        assert 30 <= found[200] <= 60
+    if world.num_faults():  # a machine this busy makes SQLite late; no share knows what others just gave out
+        assert world.redis is None and 30 <= found[200] < 100
         return
     assert found == {200: 50, 429: 150}
     assert again == ({200: 50} if kind == "concurrency" else {429: 50})

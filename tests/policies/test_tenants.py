@@ -22,6 +22,7 @@ KEYS = "keys: [key-00000000]"
         (f"tenants: {{a: {{{KEYS}}}, b: {{{KEYS}}}}}", "tenants.b.keys: 'key-00000000' also belongs to 'a'"),
         (f"tenants: {{a: {{{KEYS}}}, key-00000000: {{}}}}", "tenants.a.keys: 'key-00000000' also belongs"),
         ("tenants: {a: {keys: [sk-secret]}}", "must be a string of the form"),
+        ("replicas: {timeout_ms: 0}", "replicas.timeout_ms"),
     ],
 )
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:

@@ -41,8 +41,7 @@ class Worker:
         """`timeout_s`: longer than a busy machine is busy."""
         self.faults: list[str] = []
         self.counters = Counters(RedisCounters(server.url, "p"))
-        store = RedisHolds(server.url, "p")
-        store.timeout_s = timeout_s
+        store = RedisHolds(server.url, "p", timeout_s)
         self.accounts = SharedAccounts(store, self.counters, on_failure, self.faults.append)
 
     async def ask(self, tokens: int = 1, *, scope: str = "tenant:t") -> Verdict:
@@ -183,18 +182,19 @@ async def test_a_redis_that_was_flushed_admits_no_tenant_again(
     await worker.close()
 
 
-async def test_a_slow_redis_costs_a_request_50_ms_and_the_next_ones_nothing(server: RedisServer) -> None:
-    worker = Worker(server, timeout_s=RedisHolds.timeout_s)
+async def test_a_slow_redis_costs_one_request_its_timeout_and_the_next_ones_nothing(
+    server: RedisServer,
+) -> None:
+    worker = Worker(server, timeout_s=1.0)
     await worker.ask()
     assert server._process is not None
     os.kill(server._process.pid, signal.SIGSTOP)
     began_s = time.monotonic()
     assert (await worker.ask()).granted
-    first_s = time.monotonic() - began_s
-    assert 0.05 <= first_s < 0.5  # one wait, on a busy machine too
+    assert time.monotonic() - began_s >= 1.0
     began_s = time.monotonic()
     assert await worker.granted(20) == 20
-    assert time.monotonic() - began_s < 0.05
+    assert time.monotonic() - began_s < 1.0
     os.kill(server._process.pid, signal.SIGCONT)
     await worker.back()
     assert await held(worker) == 22
