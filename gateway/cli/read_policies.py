@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from gateway.cli.check_policies import load_checked
 from gateway.cli.encoder_check import refuse_other_encoders
 from gateway.extras import refuse_missing_extras
 from gateway.keys_file import KeysFileError, read_keys
@@ -58,6 +57,9 @@ class PolicyReader:
         return self._keep(texts, loaded)
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
+        # Here: it imports the whole pipeline, half of the time that the supervisor's start would take.
+        from gateway.cli.check_policies import load_checked
+
         load = load_checked if self._checks_extras else load_folder
         return _texts(self._folder), load(self._folder, self._tenants())
 

@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
 POLL_S = 0.05
-# The default takes a gigabyte per engine; most tests fill a few pages.
 # What polls: a client per question would cost ten times as much, and connections end with their servers.
 HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
+# The default takes a gigabyte per engine; most tests fill a few pages.
 SMALL_ENGINE = '{engine: {checkpoint: "builtin:pico-small", kv_cache_bytes: 33554432}}'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -137,3 +138,12 @@ def test_a_folder_whose_models_are_left_out_is_read_again_without_their_extras(
         refusing.first()
     leaving_out = PolicyReader(tmp_path, complete, checks_extras=False)
     assert models(leaving_out.first()) == models(leaving_out.again()) == ["one"]
+
+
+def test_a_start_waits_for_no_module_that_only_a_reload_needs() -> None:
+    code = (
+        "import sys, gateway.cli.run_gateway, gateway.cli.start\n"
+        "print([name for name in ('gateway.pipeline', 'starlette', 'httpx2') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "[]\n", ended.stdout + ended.stderr

@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+from guardrails.checks import injection
 from guardrails.checks.injection import find_injection, kinds_of
 from guardrails.text.normalise import read
 
@@ -71,3 +72,7 @@ def test_the_place_is_that_in_the_text_as_written() -> None:
     found = find_injection(read(text))
     assert [text[each.start : each.end] for each in found] == [payload]
     assert found[0].reason == "pattern in base64"
+
+
+def test_every_pattern_compiles_which_users_see_at_an_attack_only() -> None:
+    assert all(injection._pattern(number).pattern for number in range(len(injection._SOURCES)))
