@@ -1,4 +1,8 @@
-"""Encoders of one's own over HTTP, asked with the OpenAI SDK: the vectors are the library's."""
+"""Encoders of one's own over HTTP, asked with the OpenAI SDK: the vectors are the library's.
+
+One runs in the library, whose import takes ten seconds of CPU time in each process; BERT's run in ours.
+`tests/backend/encoder` compares all architectures.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +28,23 @@ from tests.e2e.server import START_TIMEOUT_S, Server, wait_until
 POLICIES = """\
 models:
   plain: {encoder: {checkpoint: xlm, languages: [de, fr], num_threads: 1}}
-  queries: {encoder: {checkpoint: xlm, languages: [de, fr], num_threads: 1, prompt_name: query}}
-  raw: {encoder: {checkpoint: modern, num_threads: 1}}
+  queries: {encoder: {checkpoint: prompted, languages: [de, fr], num_threads: 1, prompt_name: query}}
+  raw: {encoder: {checkpoint: raw, num_threads: 1}}
   first: {encoder: {checkpoint: bert, num_threads: 1}}
   bare: {encoder: {checkpoint: bare, num_threads: 1, pooling: mean}}
 """
-FOLDERS = {"plain": "xlm", "queries": "xlm", "raw": "modern", "first": "bert", "bare": "bare"}
+FOLDERS = {"plain": "xlm", "queries": "prompted", "raw": "raw", "first": "bert", "bare": "bare"}
 Vectors = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("encoders")
-    write_encoder(root / "xlm", "xlm-roberta", prompts={"query": "query: "})
-    write_encoder(root / "modern", "modernbert", pooling="cls", normalize=False)
+    write_encoder(root / "xlm", "xlm-roberta")
+    write_encoder(root / "prompted", "bert", prompts={"query": "query: "})
+    write_encoder(root / "raw", "bert", normalize=False)
     write_encoder(root / "bert", "bert", pooling="cls")
-    write_transformer(root / "bare", "mpnet")
+    write_transformer(root / "bare", "bert")
     (root / "models.yaml").write_text(POLICIES)
     return root
 

@@ -85,6 +85,8 @@ def fill(folder: Path) -> None:
             return
 
 
+# A full file system refuses less than the limit of the next test, which needs no root.
+@pytest.mark.slow
 def test_a_file_system_that_becomes_full(
     start_server: StartServer, flags: list[str], small_disk: Path
 ) -> None:
