@@ -188,7 +188,7 @@ def _check(folder: str, shape: MixtureShape, model: LoadedModel, most_tokens: in
             f"{shape.target_layers}, but the target has {num_layers}; give the head that was trained for it"
         )
     last = model.decoder.layers[num_layers - shape.target_layers :]
-    if any(type(layer) is not DecoderLayer or type(layer.mixer) is not Attention for layer in last):
+    if not can_run(last):
         raise CheckpointError(
             f"{folder} runs the target's last layers, which have parts that it does not know; choose another "
             "drafter"
@@ -199,6 +199,11 @@ def _check(folder: str, shape: MixtureShape, model: LoadedModel, most_tokens: in
             f"{folder} runs the target's last layers, which have a sliding window of "
             f"{min(filter(None, windows))} tokens; lower max_model_tokens, or choose another drafter"
         )
+
+
+def can_run(layers: list[DecoderLayer]) -> bool:
+    """Whether a head may run these last layers of its target: with plain attention, added to the stream."""
+    return all(type(layer) is DecoderLayer and type(layer.mixer) is Attention for layer in layers)
 
 
 def _last_layers(decoder: Decoder, count: int) -> list[DecoderLayer]:

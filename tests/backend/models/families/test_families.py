@@ -13,8 +13,9 @@ from transformers import AutoConfig
 from backend.config import ModelConfig
 from backend.models.checkpoint_config import read_model_config
 from backend.models.families import FAMILIES, Family
-from tests.backend.models.__main__ import PAGE, page
+from tests.backend.models.__main__ import PAGE, page, versions
 from tests.backend.models.checkpoints import VARIANTS
+from tests.backend.models.shapes import build_shapes
 
 ROOT = Path(__file__).resolve().parents[4]
 FAMILY_MODULES = ROOT / "backend" / "models" / "families"
@@ -167,6 +168,29 @@ def test_each_family_has_a_module_and_a_test() -> None:
 
 def test_the_page_of_models_is_current() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.backend.models"
+
+
+@pytest.mark.parametrize(
+    ("name", "fixed", "has_states"),
+    [
+        ("llama", set(), False),
+        ("deepseek-v3", {"kv_b_proj"}, False),
+        ("gpt-oss", {"experts"}, False),
+        ("qwen3.5-moe", {"experts"}, True),
+        ("nemotron-h", set(), True),
+    ],
+)
+def test_the_page_knows_what_adapters_cannot_change(
+    tmp_path: Path, name: str, fixed: set[str], has_states: bool
+) -> None:
+    built = build_shapes(next(variant for variant in VARIANTS if variant.name == name), tmp_path)
+    assert (built.fixed, bool(built.decoder.config.states)) == (fixed, has_states)
+
+
+def test_the_page_names_versions_of_the_changelog() -> None:
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(FAMILIES)
+    assert {row[-1].removesuffix(" |") for row in rows} <= set(versions())
 
 
 def test_each_family_is_compared() -> None:
