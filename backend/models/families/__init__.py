@@ -128,4 +128,5 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
-BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES.values()}
+# Kimi K2 is published under a name of its own.
+BY_MODEL_TYPE = {family.model_type: family for family in FAMILIES.values()} | {"kimi_k2": deepseek_v3.FAMILY}

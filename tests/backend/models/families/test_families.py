@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from backend.config import ModelConfig
 from backend.models.checkpoint_config import read_model_config
-from backend.models.families import FAMILIES, Family
+from backend.models.families import BY_MODEL_TYPE, FAMILIES, Family
 from tests.backend.models.__main__ import PAGE, page, versions
 from tests.backend.models.checkpoints import VARIANTS
 from tests.backend.models.shapes import build_shapes
@@ -156,6 +156,23 @@ def test_keys_that_are_left_out_are_the_classs_defaults(
     raw = {"architectures": [family.architecture], **given}
     (tmp_path / "config.json").write_text(json.dumps(raw))
     assert facts(read_model_config(tmp_path)) == transformers_facts(family.model_type, **given)
+
+
+@pytest.mark.parametrize("kind", [*BY_MODEL_TYPE])
+def test_a_model_type_alone_names_a_family(tmp_path: Path, kind: str) -> None:
+    family = BY_MODEL_TYPE[kind]
+    given = NEEDED.get(family.model_type, {})
+    keys = {"text_config": given} if family.texts else given
+    found = []
+    for name in ({"architectures": [family.architecture]}, {"model_type": kind}, {"architectures": None}):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **name, **keys}))
+        found.append(read_model_config(tmp_path))
+    assert found[0] == found[1] == found[2]
+
+
+def test_every_published_model_type_is_known() -> None:
+    assert BY_MODEL_TYPE["kimi_k2"] is FAMILIES["DeepseekV3ForCausalLM"]
+    assert len(BY_MODEL_TYPE) == len(FAMILIES) + 1
 
 
 def test_each_family_has_a_module_and_a_test() -> None:
