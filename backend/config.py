@@ -316,6 +316,7 @@ class MoEConfig:
     has_bias: bool = False  # of the router and of all experts
     gate: ExpertGate | None = None  # None: silu(gate) * up
     has_own_norms: bool = False  # experts, router and dense block each normalise the residual stream
+    latent_size: int | None = None  # of what experts read and write, between two projections; None: D
 
     @property
     def shared(self) -> DenseSpec:

@@ -11,7 +11,7 @@ from backend.config import MoEConfig, RoutingConfig
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 from backend.layers.mlp import MLP
-from backend.layers.moe import MoE
+from backend.layers.moe import Choose, MoE
 from backend.layers.norm import RMSNorm
 
 _SMALLEST_SUM = 1e-20
@@ -51,6 +51,29 @@ class ScoredChoice:
         best = groups.topk(taken, dim=-1).values.sum(dim=-1).topk(routing.kept_groups, dim=-1).indices
         is_out = torch.ones_like(groups[:, :, 0], dtype=torch.bool).scatter_(1, best, value=False)
         return groups.masked_fill(is_out[:, :, None], -torch.inf).flatten(1)
+
+
+class LatentMoE(MoE):
+    """y = out(experts(into(x))), where the experts are narrower than x, which the router reads."""
+
+    __slots__ = ("into", "out")
+
+    def __init__(
+        self,
+        config: MoEConfig,
+        router: Linear,
+        experts: tuple[list[Linear], list[Linear]],
+        choose: Choose | None,
+        into: Linear,
+        out: Linear,
+    ) -> None:
+        """`experts`: gates and ups, and downs, of each; `into` [L, D] and `out` [D, L]."""
+        super().__init__(config, router, *experts, choose=choose)
+        self.into, self.out = into, out
+
+    def send(self, x: Tensor, weights: Tensor, chosen: Tensor, rows: AdapterRows | None) -> Tensor:
+        """x [T, D] → [T, D] with the router's choice."""
+        return self.out(super().send(self.into(x, rows), weights, chosen, rows), rows)
 
 
 @dataclass(frozen=True, slots=True)

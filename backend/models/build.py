@@ -33,7 +33,7 @@ from backend.layers.linear import Linear, LinearPart
 from backend.layers.mamba2 import HybridMixer
 from backend.layers.mlp import MLP, XIELU, ScaledMLP
 from backend.layers.moe import MoE
-from backend.layers.moe_variants import BesideNorms, NormedExperts, ScoredChoice, SharedMoE
+from backend.layers.moe_variants import BesideNorms, LatentMoE, NormedExperts, ScoredChoice, SharedMoE
 from backend.layers.norm import LayerNorm, NoNorm, Norm, RMSNorm, Scale
 from backend.layers.output_gate import OutputGate
 from backend.layers.rope import Rope, halves_order
@@ -309,7 +309,8 @@ class DecoderBuilder:
         return SharedMoE(experts, shared, gate)
 
     def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
-        wide, narrow = moe.intermediate_size, self.config.hidden_size
+        wide, hidden_size = moe.intermediate_size, self.config.hidden_size
+        narrow = moe.latent_size or hidden_size
         gate_up, down = [], []
         stacked = None if moe.gate == "relu2" else self._stacked_experts(moe)
         for expert in range(moe.num_experts):
@@ -326,6 +327,10 @@ class DecoderBuilder:
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         fused = stacked or self._fused_experts(prefix, moe, names)
         choose = None if moe.routing is None else self._choice(prefix, moe, moe.routing)
+        if moe.latent_size is not None:
+            into, out = (prefix + name for name in names.latent)
+            latent = self.linear({into: narrow}, hidden_size), self.linear({out: hidden_size}, narrow)
+            return LatentMoE(moe, router, (gate_up, down), choose, *latent)
         return MoE(moe, router, gate_up, down, fused, extra_term, choose)
 
     def _normed_experts(self, prefix: str, config: MoEConfig, experts: MoE) -> NormedExperts:

@@ -36,6 +36,7 @@ class ExpertNames:
     shared_gate: str = "mlp.shared_expert_gate.weight"
     shared_names: WeightNames | None = None  # within that prefix; None: SHARED
     stacked: StackedNames | None = None  # of checkpoints that keep the same experts in two tensors
+    latent: tuple[str, str] = ("mixer.fc1_latent_proj.weight", "mixer.fc2_latent_proj.weight")  # in and out
 
 
 @dataclass(frozen=True, slots=True)

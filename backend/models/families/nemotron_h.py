@@ -47,13 +47,13 @@ def read_own_mamba(reader: ConfigReader) -> MambaSpec:
 
 def read_own_experts(reader: ConfigReader) -> MoEConfig:
     """By sigmoids and a bias, with a block that every token goes through."""
-    for key in ("moe_latent_size", "mlp_bias"):
-        if reader.raw.get(key):
-            raise reader.unsupported(key, reader.raw[key], "null or false where there are experts")
+    if reader.flag("mlp_bias"):
+        raise reader.unsupported("mlp_bias", True, "false where there are experts")
     count = read_either(reader, ("n_routed_experts", "num_local_experts"), 8)
     moe = read_experts(reader, count, normalise_top_k=reader.flag("norm_topk_prob"))
     size = reader.positive("moe_shared_expert_intermediate_size")
-    moe = replace(moe, gate="relu2", shared_size=size)
+    latent = reader.optional_positive("moe_latent_size")
+    moe = replace(moe, gate="relu2", shared_size=size, latent_size=latent)
     return grouped(reader, moe, sigmoid_routing(reader, "routed_scaling_factor"))
 
 

@@ -194,6 +194,7 @@ NEMOTRON_H = {
     "initializer_range": 0.1,
 }
 NEMOTRON_GROUPS = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "conv_kernel": 2}
+NEMOTRON_GROUPS |= {"moe_latent_size": 24}  # as in Nemotron 3 Super
 NEMOTRON_BIASES = {
     "layers_block_type": ["full_attention", "linear_attention", "mlp", "mlp"],
     **{"mlp_bias": True, "use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True},

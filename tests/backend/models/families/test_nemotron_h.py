@@ -35,6 +35,11 @@ def test_one_block_a_layer(tmp_path: Path, pattern: dict[str, object]) -> None:
     assert getattr(config.states[0], "time_step_limits", None) == (0.5, math.inf)
 
 
+def test_experts_may_be_narrower_than_the_stream(tmp_path: Path) -> None:
+    config = read(tmp_path, NAME, **MAMBA, hybrid_override_pattern="M*-E", moe_latent_size=32)
+    assert config.experts is not None and config.experts.latent_size == 32
+
+
 def test_layers_are_counted(tmp_path: Path) -> None:
     config = read(tmp_path, NAME, **MAMBA, hybrid_override_pattern="M*MMM-", num_hidden_layers=6)
     assert config.num_layers == 6 and len(config.states) == 4 and len(config.attentions) == 1
@@ -54,7 +59,7 @@ def test_layers_are_counted(tmp_path: Path) -> None:
         ("mlp_hidden_act", {"mlp_hidden_act": "silu"}),
         ("mamba_hidden_act", {"mamba_hidden_act": "gelu"}),
         ("mlp_bias", {"mlp_bias": True}),
-        ("moe_latent_size", {"moe_latent_size": 32}),
+        ("moe_latent_size", {"moe_latent_size": 0}),
         ("n_group", {"n_group": 3}),
         ("num_experts_per_tok", {"n_routed_experts": 1}),
     ],
