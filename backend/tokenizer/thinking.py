@@ -20,10 +20,12 @@ class Tags:
     closing: str
     tokens: tuple[str, ...] = ()  # further special tokens that tell reasoning from the answer
     answer: str = ""  # between the closing tag and the answer
+    around_answer: tuple[str, str] = ("", "")  # tags of the answer, which is shown without them
 
     def shows(self, token: str) -> bool:
         """True for the text of a special token that is a tag, or a part of one."""
-        return bool(token) and (token in self.tokens or token in self.opening or token in self.closing)
+        parts = (self.opening, self.closing, *self.around_answer)
+        return bool(token) and (token in self.tokens or any(token in part for part in parts))
 
 
 THINK = Tags(OPEN_TAG, CLOSE_TAG)
@@ -50,6 +52,7 @@ KNOWN_TAGS = (
     Tags("<|START_THINKING|>", "<|END_THINKING|>"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("[THINK]", "[/THINK]"),
+    Tags(OPEN_TAG, CLOSE_TAG, around_answer=("<answer>", "</answer>")),
     THINK,
 )
 """In the order in which they are looked for: the usual ones last."""
@@ -82,7 +85,10 @@ def thinking_mode(render: Callable[[dict[str, Any]], str], source: str) -> Think
     reasons.
     """
     found = (
-        each for each in KNOWN_TAGS if each.opening in source or (each.closing in source and not each.tokens)
+        each
+        for each in KNOWN_TAGS
+        if (each.opening in source or (each.closing in source and not each.tokens))
+        and all(tag in source for tag in each.around_answer)
     )
     tags = next(found, None)
     if tags is None:

@@ -150,12 +150,14 @@ class ChoiceDecoder:
         """What one token adds to the answer; what it adds to the reasoning goes to `delta`."""
         tag = self._tokenizer.hidden_tags.get(token_id, "") if splitter.reads_tags else ""
         decoded = self._detokenizer.flush() + tag if tag else self._detokenizer.push((token_id,))
-        was_over = splitter.is_over
+        was_over, was_text = splitter.is_over, splitter.phase == "text"
         reasoning, text = splitter.push(decoded)
         delta.reasoning += reasoning
         if splitter.has_reasoning and not was_over:
             self.num_reasoning_tokens = self.num_tokens
-        if decoded and (splitter.phase in ("reasoning", "gap") or (tag and splitter.phase == "text")):
+        is_outside = splitter.phase in ("reasoning", "gap") and not splitter.num_waiting_chars
+        begins_text = splitter.phase == "text" and not (was_text or text)
+        if decoded and (is_outside or begins_text or (tag and splitter.phase == "text")):
             self._drop_held()
         if splitter.phase == "answer":
             self._splitter = None

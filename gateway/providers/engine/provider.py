@@ -123,7 +123,7 @@ class EngineProvider:
                 prompt,
                 choice_params(base, request, index, limit),
                 continues=bool(request.continue_final_message),
-                splitter=None if begins_inside is None else self._splitter(begins_inside, tools),
+                splitter=self._splitter(begins_inside, tools),
                 tools=tools,
             )
             for index in range(request.num_choices)
@@ -222,12 +222,14 @@ class EngineProvider:
             return ends_inside_reasoning(request.messages[-1], self.service.tokenizer.thinking.tags) or None
         return self.service.tokenizer.opens_thought(prompt)
 
-    def _splitter(self, begins_inside: bool, tools: Tools | None) -> Splitter:
+    def _splitter(self, begins_inside: bool | None, tools: Tools | None) -> Splitter | None:
         tags = self.service.tokenizer.thinking.tags
+        if begins_inside is None and not tags.around_answer[0]:
+            return None
         if tags is HARMONY:
             return HarmonySplitter()
         marks = (*tools.syntax.marks, *tools.syntax.bare_marks) if tools else ()
-        return ReasoningSplitter(begins_inside=begins_inside, tags=tags, marks=marks)
+        return ReasoningSplitter(begins_inside=bool(begins_inside), tags=tags, marks=marks)
 
     def _job(
         self,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from backend.tokenizer.thinking import THINK, Tags
 from gateway.tool_calls.call_syntax import overlap
 
 Phase = Literal["start", "reasoning", "gap", "text", "answer"]
-""""text": of the answer, after which more reasoning may come; "answer": all that follows is the answer."""
+""""text": of the answer, whose end is looked for; "answer": all that follows is the answer."""
 
 MAX_CALL_CHARS = 1 << 16
 """Reasoning is held back from the mark of a call on, up to this length."""
@@ -19,6 +20,8 @@ MAX_LEADING_NEWLINES = 16
 
 class ReasoningSplitter:
     """`<think>reasoning</think>answer` in any pieces; neither part keeps the newlines next to the tags.
+
+    The answer may have tags as well.
 
     Only a text that begins with the opening tag (or `begins_inside`, when the prompt ended with the tag) has
     reasoning: tags inside of an answer are the answer's. The result does not depend on how the text is cut.
@@ -37,29 +40,30 @@ class ReasoningSplitter:
 
     def __init__(self, *, begins_inside: bool, tags: Tags = THINK, marks: Sequence[str] = ()) -> None:
         """`marks` begin tool calls; see `take_call`."""
-        self.phase: Phase = "start"  # "gap": after the closing tag, before the answer's first character
+        self.phase: Phase = "start"  # "gap": after a closing tag, before the answer's next character
         self.has_reasoning = begins_inside
         self._begins_inside = begins_inside
         self._tags = tags
         self._marks = tuple(marks)
         self._held = ""  # may be the beginning of a tag
         self._num_newlines = 0  # held back after the last character of the reasoning; shown if more follows
-        self._has_text = False  # the reasoning has a character that is no newline
+        self._has_text = False  # the reasoning, or an answer with tags, has a character that is no newline
 
     @property
     def is_over(self) -> bool:
         """True once no more reasoning can come."""
-        return self.phase in ("gap", "answer")
+        return self.phase in ("gap", "text", "answer")
 
     @property
     def reads_tags(self) -> bool:
         """False once special tokens have no more meaning."""
-        return not self.is_over
+        return not self.is_over or bool(self._tags.around_answer[0])
 
     @property
     def num_waiting_chars(self) -> int:
         """Characters held back that may still turn out to be the answer's."""
-        return 0 if self.phase != "start" or self._begins_inside else len(self._held)
+        is_waiting = self.phase in ("gap", "text") or (self.phase == "start" and not self._begins_inside)
+        return len(self._held) if is_waiting else 0
 
     def push(self, text: str) -> tuple[str, str]:
         """What the next piece adds to the reasoning, and to the answer."""
@@ -69,9 +73,9 @@ class ReasoningSplitter:
         if self.phase == "reasoning":
             reasoning, text = self._reason(text)
         if self.phase == "gap":
-            text = text.lstrip("\n")
-            if text:
-                self.phase = "answer"
+            text = self._open(text)
+        if self.phase == "text":
+            text = self._answer(text)
         return reasoning, text
 
     def flush(self) -> tuple[str, str]:
@@ -104,6 +108,8 @@ class ReasoningSplitter:
                 self.has_reasoning = True
         self._held = ""
         self.phase = "reasoning" if self.has_reasoning else "answer"
+        if not self.has_reasoning and self._tags.around_answer[0]:
+            self.phase = "gap"
         return text
 
     def _reason(self, text: str) -> tuple[str, str]:
@@ -123,6 +129,37 @@ class ReasoningSplitter:
         num_held = max(overlap(text, tag) for tag in (self._tags.closing, *self._marks))
         self._held = text[len(text) - num_held :]
         return self.shown(text[: len(text) - num_held]), ""
+
+    def _open(self, text: str) -> str:
+        """The answer's first text, without its opening tag; "" while that is undecided."""
+        text = (self._held + text).lstrip("\n")
+        self._held = ""
+        opening, _ = self._tags.around_answer
+        if text and text != opening and opening.startswith(text):
+            self._held = text
+            return ""
+        if opening and text.startswith(opening):
+            self.phase, self._has_text = "text", False
+            return text.removeprefix(opening)
+        if text:
+            self.phase = "answer"
+        return text
+
+    def _answer(self, text: str) -> str:
+        """The next text of an answer with tags, and what follows its closing tag."""
+        _, closing = self._tags.around_answer
+        text = self._held + text
+        if not self._has_text:
+            text = text.lstrip("\n")
+        end = text.find(closing)
+        shown = text[: end if end >= 0 else len(text) - overlap(text, closing)].rstrip("\n")
+        self._has_text |= bool(shown)
+        if end < 0:
+            self._held = text[len(shown) :]
+            return shown
+        self._held, self.phase = "", "gap"
+        self._tags = replace(self._tags, around_answer=("", ""))
+        return shown + self._open(text[end + len(closing) :])
 
     def shown(self, text: str) -> str:
         """`text` without trailing newlines; these are shown with the text that follows them, if any."""

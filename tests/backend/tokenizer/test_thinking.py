@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken
 
 from backend.tokenizer import Tokenizer
-from backend.tokenizer.thinking import HARMONY, ThinkingMode
+from backend.tokenizer.thinking import HARMONY, THINK, ThinkingMode
 from tests.backend.tokenizer.checkpoints import save_byte_level
 
 TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -53,6 +53,12 @@ def test_tags_are_those_in_the_template(tmp_path: Path, opening: str) -> None:
     assert (mode.tags.opening, mode.tags.closing) == (opening, TAGS[opening])
     assert tokenizer.opens_thought(tokenizer.encode_chat(HI, enable_thinking=True))
     assert not tokenizer.opens_thought(tokenizer.encode_chat(HI))
+
+
+def test_tags_around_the_answer_are_found_in_the_template(tmp_path: Path) -> None:
+    template = "{% if false %}<think>\n{{ a }}\n</think>\n<answer>\n{{ b }}\n</answer>{% endif %}"
+    assert load(tmp_path, template).thinking.tags.around_answer == ("<answer>", "</answer>")
+    assert load(tmp_path, template.replace("answer>", "reply>")).thinking.tags is THINK
 
 
 def test_channels_are_found_in_the_template(tmp_path: Path) -> None:

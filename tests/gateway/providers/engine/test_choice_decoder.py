@@ -183,6 +183,29 @@ def test_cuts_do_not_change_reasoning(
         assert tokens == []
 
 
+@pytest.mark.parametrize("kind", ["special", "single", "several"])
+def test_tags_around_an_answer_leave_no_records(tmp_path: Path, kind: str) -> None:
+    around = ("<answer>", "</answer>")
+    added = [] if kind == "several" else [AddedToken(tag, special=kind == "special") for tag in around]
+    template = f"<think></think>{'{}'.join(around)}"
+    folder = save_byte_level(tmp_path, added=added, chat_template=template)
+    tokenizer = Tokenizer.from_checkpoint(folder)
+    ids = tokenizer.encode(f"<think>a</think>\n<answer>\n{ANSWER}\n</answer>")
+    for cuts in (range(len(ids)), ()):
+        tags = tokenizer.thinking.tags
+        choice = make(
+            tokenizer,
+            ["nowhere"],
+            wants_logprobs=True,
+            splitter=ReasoningSplitter(begins_inside=False, tags=tags),
+        )
+        deltas = run(choice, outputs(ids, cuts, "stop", logprobs=True))
+        assert "".join(delta.text for delta in deltas) == ANSWER
+        records = [info.token_bytes for delta in deltas for info in delta.tokens]
+        assert b"".join(records).strip(b"\n").decode() == ANSWER
+        assert choice.num_reasoning_tokens == len(tokenizer.encode("<think>a</think>"))
+
+
 @pytest.mark.parametrize("end", range(1, 30))
 def test_reasoning_may_be_cut_anywhere(reasoner: Tokenizer, end: int) -> None:
     ids = reasoner.encode(REASONED)[:end]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.tokenizer.thinking import Tags
+from backend.tokenizer.thinking import THINK, Tags
 from gateway.providers.engine.reasoning_splitter import (
     MAX_CALL_CHARS,
     MAX_LEADING_NEWLINES,
@@ -17,8 +17,8 @@ from gateway.providers.engine.reasoning_splitter import (
 )
 
 
-def part(pieces: list[str], *, begins_inside: bool) -> tuple[str, str]:
-    splitter = ReasoningSplitter(begins_inside=begins_inside)
+def part(pieces: list[str], *, begins_inside: bool, tags: Tags = THINK) -> tuple[str, str]:
+    splitter = ReasoningSplitter(begins_inside=begins_inside, tags=tags)
     parts = [*map(splitter.push, pieces), splitter.flush()]
     return "".join(reasoning for reasoning, _ in parts), "".join(answer for _, answer in parts)
 
@@ -58,6 +58,29 @@ def test_every_cut_in_two_and_single_characters(
     for cut in range(len(text) + 1):
         assert part([text[:cut], text[cut:]], begins_inside=begins_inside) == expected
     assert part(list(text), begins_inside=begins_inside) == expected
+
+
+ANSWER = Tags("<think>", "</think>", around_answer=("<answer>", "</answer>"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<think>\na\n</think>\n<answer>\n12\n\n13\n</answer>", ("a", "12\n\n13")),
+        ("<think>a</think><answer>12</answer>\n", ("a", "12")),
+        ("<answer>\n12</answer>", ("", "12")),
+        ("<think>a</think>12 <answer>b</answer>", ("a", "12 <answer>b</answer>")),
+        ("<think>a</think>\n<tool_calls>[]", ("a", "<tool_calls>[]")),
+        ("<think>a</think><answer>b</answer>\n<answer>c</answer>", ("a", "b<answer>c</answer>")),
+        ("<think>a</think><answer>cut\n</ans", ("a", "cut\n</ans")),
+        ("<think>a</think><ans", ("a", "<ans")),
+        ("12", ("", "12")),
+    ],
+)
+def test_an_answer_is_shown_without_its_tags(text: str, expected: tuple[str, str]) -> None:
+    for cut in range(len(text) + 1):
+        assert part([text[:cut], text[cut:]], begins_inside=False, tags=ANSWER) == expected
+    assert part(list(text), begins_inside=False, tags=ANSWER) == expected
 
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "</", "think>", "<", "\n", "\n" * 9, "é", "a b"]))
