@@ -11,7 +11,7 @@ from gateway.tool_calls.call_syntax import CallSink, Matcher, container, next_ta
 from gateway.tool_calls.json_scanner import NotACall
 from gateway.tool_calls.parser import CallForm, Syntax
 
-MESSAGE, END = "<|message|>", "<|call|>"
+MESSAGE, END, TEXT_END = "<|message|>", "<|call|>", "<|end|>"
 _RECIPIENT = re.compile(r"(?:functions\.)?([\w.-]+)\s*(?:<\|constrain\|>)?\s*[\w.+/-]*\s*")
 
 
@@ -35,12 +35,13 @@ _FORM = CallForm(
     "",
     END,
     text=_ROLE + "final<|message|>",
+    preamble=(_ROLE + "commentary<|message|>", TEXT_END),
 )
 HARMONY = Syntax(
     "harmony",
     _match,
     marks=("<|channel|>commentary to=", "<|channel|>analysis to="),
-    tokens=("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, END),
+    tokens=("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, END, TEXT_END),
     endings=(END,),
     form=_FORM,
     merges_text=True,

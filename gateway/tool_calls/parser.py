@@ -38,6 +38,7 @@ class CallForm:
     separator: str = ""  # between parameters; "": values are plain text, else JSON
     quote: str = ""  # around strings, where values have Gemma's notation
     text: str = ""  # before an answer without calls
+    preamble: tuple[str, str] = ("", "")  # around text that may precede calls; special tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ class Words:
         longest = sorted(self._special, key=len, reverse=True)
         self._split = re.compile(f"({'|'.join(map(re.escape, longest))})") if longest else None
 
+    def is_special(self, token: str) -> bool:
+        """Whether one of the syntax's tokens is special here."""
+        return token in self._special
+
     def pieces(self, text: str) -> list[str]:
         """The terms that match `text`, special tokens by their ids."""
         parts = self._split.split(text) if self._split is not None else [text]

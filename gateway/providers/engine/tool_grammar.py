@@ -24,6 +24,8 @@ from gateway.tool_calls.parser import CallForm, Syntax
 CLOSING = '"}'
 """Ends the input of a custom tool."""
 
+MAX_PREAMBLE_CHARS = 1000
+
 
 def call_grammar(
     syntax: Syntax, choice: ToolChoice, token_id: TokenId, content: GrammarSpec | None = None
@@ -37,7 +39,7 @@ def call_grammar(
     mark = next((mark for mark in syntax.marks if form.opening.startswith(mark)), "")
     more = "" if choice.max_calls == 1 else f" ({words.terms(form.between)} function)*"
     lines = [
-        f"calls: {words.terms(mark)} rest",
+        *_calls(mark, form, words),
         f"rest: {words.terms(form.opening.removeprefix(mark))} function{more} {words.terms(form.closing)}",
         *_functions(syntax, form, choice, words),
         *_inputs(choice),
@@ -70,6 +72,16 @@ def definition_place(choice: ToolChoice, name: str) -> str:
 def input_opening(rule: str) -> str:
     """The line before a custom tool's own grammar, which ends at a line of one brace."""
     return f"{rule}_input: %lark {{"
+
+
+def _calls(mark: str, form: CallForm, words: Words) -> list[str]:
+    """Calls, after a text for the user where the form has a place for one."""
+    calls = f"{words.terms(mark)} rest"
+    if not words.is_special(form.preamble[1]):  # plain text would never have to end
+        return [f"calls: {calls}"]
+    before, after = map(words.terms, form.preamble)
+    text = f"PREAMBLE: /(?s:.{{1,{MAX_PREAMBLE_CHARS}}})/"
+    return [f"calls: preamble? {calls}", f"preamble: {before} PREAMBLE {after}", text]
 
 
 def _free(mark: str, leading_chars: str, token_id: TokenId) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from llguidance import LLMatcher
+from tokenizers import AddedToken
 
 from backend.structured.compiled_grammar import build, parsed
 from backend.structured.llguidance_source import llguidance_source
@@ -21,6 +22,7 @@ from gateway.providers.engine.tool_grammar import call_grammar
 from gateway.requests.tools import ToolChoice, read_tools
 from gateway.requests.types import ChatRequest
 from gateway.tool_calls.families import SYNTAXES
+from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.tool_calls.writers import WRITERS
 
 PICO = Path(__file__).parents[4] / "backend" / "pico" / "weights" / "pico-small"
@@ -193,6 +195,24 @@ def test_other_errors_are_unchanged() -> None:
     beyond = InvalidRequest("the grammar is refused: at 9(1): no; simplify or correct it", param="tools")
     found = tools.explained(beyond, spec)
     assert (found.message, found.param) == ("the grammar is refused: no; simplify or correct it", "tools")
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+def test_a_text_for_the_user_may_precede_a_call_in_harmony(tmp_path: Path, is_required: bool) -> None:
+    syntax = SYNTAXES["harmony"]
+    added = [AddedToken(token, special=True) for token in syntax.tokens]
+    tokenizer = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=added))
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, tokenizer.vocab_size, tokenizer.eos_token_ids)
+    grammar = call_grammar(syntax, choice(is_required=is_required), tokenizer.special_id)
+    source = parsed(llguidance_source(GrammarSpec(kind="lark", text=grammar), vocabulary))
+    call, preamble = written("harmony", ("add", GOOD)), "I look it up.".join(syntax.form.preamble)
+    accepted = []
+    for text in (call, preamble + call, preamble, preamble * 2 + call):
+        matcher = LLMatcher(vocabulary.ll_tokenizer, source)
+        assert not matcher.is_error(), matcher.get_error()
+        ids = tokenizer.encode(text)
+        accepted.append(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+    assert accepted == [True, True, False, False]
 
 
 def test_calls_may_follow_reasoning_of_a_limited_length() -> None:
