@@ -356,6 +356,13 @@ async def test_a_name_in_the_policies_stays_with_its_base(
     assert "'fixed' is an adapter of 'other'" in refused.json()["error"]["message"]
 
 
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests do not wait for an engine that is away."""
+    monkeypatch.setattr("gateway.providers.engine.resumption.WAIT_S", 0.01)
+
+
+@pytest.mark.usefixtures("no_wait")
 async def test_an_unloaded_adapter_is_not_listed_while_its_engine_restarts(
     http: httpx.AsyncClient, engine: ScriptedEngine, folder: Path
 ) -> None:
@@ -387,6 +394,7 @@ async def test_without_a_policy_loading_is_forbidden(engine_http: httpx.AsyncCli
     assert (await load(engine_http, "x", folder / "one")).status_code == 403
 
 
+@pytest.mark.usefixtures("no_wait")
 async def test_names_survive_a_restart_and_lost_ones_are_reported(
     http: httpx.AsyncClient, provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
