@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
+import multiprocessing
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from backend.server.engine_client import EngineClient
+from tests.backend.server.asking import TIMEOUT_S
+from tests.backend.server.fake_engine_process import serve
+
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload([serve.__module__])  # torch is imported once for all of them
 
 
 class Worker:
@@ -17,21 +20,24 @@ class Worker:
 
     def __init__(self, path: Path, options: dict[str, object]) -> None:
         self.path = path
-        self._options = json.dumps(options)
+        self._options = options
         self.client = EngineClient(path)
         self.log = path.with_suffix(".log")
         self.spawn()
 
     def spawn(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.backend.server.fake_engine_process",
-            str(self.path),
-            self._options,
-        ]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log)
+        arguments = (self.path, self.log, self._options)
+        self.process = FORKING.Process(target=serve, args=arguments, daemon=True)
+        self.process.start()
+
+    def send_signal(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def exit_code(self) -> int | None:
+        """Once it has ended."""
+        self.process.join(TIMEOUT_S)
+        return self.process.exitcode
 
     async def ready(self) -> None:
         await self.client.start()
@@ -54,6 +60,5 @@ async def start_worker(tmp_path: Path) -> AsyncIterator[StartWorker]:
     yield start
     for worker in workers:
         await worker.client.close()
-        with contextlib.suppress(ProcessLookupError):
-            worker.process.kill()
-        worker.process.wait(10)
+        worker.process.kill()
+        worker.exit_code()

@@ -1,12 +1,12 @@
-"""An engine process with the fake runner; its arguments are the socket and options as JSON."""
+"""An engine process with the fake runner."""
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import signal
-import sys
 from pathlib import Path
+from typing import Any
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
@@ -16,8 +16,10 @@ from tests.backend.engine.fake_runner import FakeRunner
 from tests.backend.server.listening import listen
 
 
-def main() -> None:
-    path, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+def serve(path: Path, log: Path, options: dict[str, Any]) -> None:
+    """Listen at `path` until SIGTERM; `log` gets what is written to stderr."""
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
     logging.basicConfig(level=logging.INFO)
     runner = FakeRunner(**options.get("runner", {}))
     config = EngineConfig(model="fake", checkpoint="/none", **options.get("config", {}))
@@ -30,7 +32,3 @@ def main() -> None:
     )
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.run()
-
-
-if __name__ == "__main__":
-    main()

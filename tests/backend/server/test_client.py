@@ -68,12 +68,12 @@ async def test_an_engine_that_talks_nonsense_is_left(tmp_path: Path) -> None:
 async def test_heartbeat_stops_when_the_loop_hangs(start_worker: StartWorker) -> None:
     worker = await start_worker()
     assert worker.client.ready and worker.client.heartbeat_age_s < 5
-    worker.process.send_signal(signal.SIGSTOP)
+    worker.send_signal(signal.SIGSTOP)
     async with asyncio.timeout(TIMEOUT_S):
         while worker.client.ready:
             await asyncio.sleep(0.1)
     assert worker.client.heartbeat_age_s >= 5
-    worker.process.send_signal(signal.SIGCONT)
+    worker.send_signal(signal.SIGCONT)
     await worker.client.wait_ready(TIMEOUT_S)
 
 

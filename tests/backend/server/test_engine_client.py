@@ -66,8 +66,8 @@ async def test_killed_engine_raises_and_its_successor_serves(start_worker: Start
     worker = await start_worker(runner={"step_s": 0.005})
     streams = worker.client.submit([ask(str(i), [i], 400) for i in range(20)])
     await anext(streams[0])
-    worker.process.send_signal(signal.SIGKILL)
-    worker.process.wait(TIMEOUT_S)
+    worker.send_signal(signal.SIGKILL)
+    worker.exit_code()
     for stream in streams:
         with pytest.raises(EngineUnavailable):
             await collect(stream)
