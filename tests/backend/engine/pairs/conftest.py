@@ -27,6 +27,24 @@ from tests.backend.lora.making import Recipe, write_adapter
 from tests.backend.models.checkpoints import DELTA, LATENT_GROUPS, Variant, write_checkpoint
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out of the default run what repeats a cell of float32.
+
+    Rounded sums and latents meet the features that choose the rows, weights or pages of a step. States are
+    touched by what those do to a sequence as well, so that one such feature is enough.
+    """
+    for item in items:
+        cell = item.callspec.params if hasattr(item, "callspec") else {}
+        features = cell.get("features")
+        if not isinstance(features, tuple):
+            continue
+        are_any_models = [feature.is_any_models for feature in features]
+        is_other = cell.get("stage_of") is BFLOAT16 or "latent" in item.fixturenames
+        if all(are_any_models) if "hybrid" in item.fixturenames else is_other and any(are_any_models):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="package", params=[FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
 def stage_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Stage]]:
     """The stage of a model, made when it is first asked for; plain answers last for the whole matrix."""

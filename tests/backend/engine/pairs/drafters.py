@@ -60,6 +60,7 @@ def _lookup(name: str, test: str, *, knows_others: bool = False) -> Feature:
         engine={"drafter": name, "speculative": speculative},
         model=PICO_SMALL,
         knows_others=knows_others,
+        is_any_models=True,
         is_under_way=has_accepted,
     )
 

@@ -72,6 +72,7 @@ class Feature:
     engine: Mapping[str, object] = field(default_factory=dict)  # what Stage.engine is told
     model: str = PICO_SMALL  # whose the drafter is
     knows_others: bool = False  # it learns from outputs of other requests
+    is_any_models: bool = False  # the same code whatever the model is: it sees tokens, or logits in float32
     # When the victim of a cancellation has had enough of this feature; None: after some tokens.
     is_under_way: Callable[[Record, str], bool] | None = None
 
@@ -247,6 +248,7 @@ GRAMMAR = Feature(
     lambda scene: scene.changed_by(_constrain),
     is_asked_for=True,
     ask=_constrain,
+    is_any_models=True,
 )
 PENALTIES = Feature(
     "penalties",
@@ -255,6 +257,7 @@ PENALTIES = Feature(
     lambda scene: scene.changed_by(_penalise),
     is_asked_for=True,
     ask=_penalise,
+    is_any_models=True,
 )
 LOGPROBS = Feature(
     "logprobs",
@@ -263,6 +266,7 @@ LOGPROBS = Feature(
     _scored,
     is_asked_for=True,
     ask=_score,
+    is_any_models=True,
 )
 CHOICES = Feature(
     "n > 1",
@@ -300,6 +304,7 @@ CANCEL = Feature(
     "one more request is cancelled when the other feature is at work on it, then asked again",
     "it had not ended; nothing came after",
     _cancelled,
+    is_any_models=True,
 )
 
 FEATURES = (
