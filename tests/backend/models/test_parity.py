@@ -131,8 +131,8 @@ def test_greedy_alone_and_batched(pair: Pair) -> None:
     batched = Driver(pair.ours).greedy([Track(list(prompt)) for prompt in prompts], 64)
     for prompt, continuation in zip(prompts, batched, strict=True):
         pair.assert_greedy(prompt, continuation)
-    alone = Driver(pair.ours, seed=None).greedy([Track(list(prompts[1]))], 64)  # pages in one run
-    assert alone == [batched[1]]
+    # With pages in one run, over the edge of two of them.
+    assert Driver(pair.ours, seed=None).greedy([Track(list(prompts[1]))], 20) == [batched[1][:20]]
 
 
 @whole
@@ -143,9 +143,13 @@ def test_greedy_equals_generate(pair: Pair) -> None:
     assert Driver(pair.ours).greedy([Track(list(prompt))], 16) == [out[0, len(prompt) :].tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", list(filter(is_consistent, VARIANTS)), ids=lambda v: v.name, indirect=True)
 def test_transformers_agrees_with_itself(pair: Pair) -> None:
-    """Else a difference would not be ours: noise grows with the weights, which a variant can make smaller."""
+    """Else a difference would not be ours: noise grows with the weights, which a variant can make smaller.
+
+    Of our code the others say as much: it is for new variants and new versions of transformers.
+    """
     tokens = random_tokens(75, seed=1)
     whole = pair.expected(tokens)
     noise = (pair.cached(tokens, 59) - whole).abs().max().item()
