@@ -218,17 +218,18 @@ def compile_chain(
     Embedding and head are [vocabulary, D]; layers are in the layout "plain", with QK-norm, without biases;
     `angles` of all positions.
     """
-    tiles, absent = in_tiles([head]), np.empty(0, np.float32)
+    own, absent = _compile_layers(layers), np.empty(0, np.float32)
+    no_tiles = own.qkv[:0]  # of the layers' dtype, so that heads of different kinds are compiled once
     cos, signed_sin = (draft_chain.as_floats(values[:, 0]) for values in angles.gather())
     return draft_chain.ChainWeights(
         embedding=draft_chain.as_floats(embedding),
         fuse_norm=absent,
-        fuse=tiles[:0],
-        layers=_compile_layers(layers),
-        cross=draft_chain.CrossWeights(absent, tiles[:0], absent[:, None], tiles[:0]),
+        fuse=no_tiles,
+        layers=own,
+        cross=draft_chain.CrossWeights(absent, no_tiles, absent[:, None], no_tiles),
         closing_norm=absent,
         final_norm=absent,
-        head=tiles,
+        head=in_tiles([head]),
         cos=cos,
         signed_sin=signed_sin,
         eps=np.float32(eps),

@@ -45,8 +45,14 @@ def set_min_path_probability(monkeypatch: pytest.MonkeyPatch, probability: float
     monkeypatch.setattr("backend.speculative.rollout.MIN_PATH_PROBABILITY", probability)
 
 
-def write_model(folder: Path, kind: str = "qwen3_moe", seed: int = 1, **changes: object) -> PreTrainedModel:
-    """A checkpoint in `folder`, and transformers' model of it; norms are not all ones."""
+def write_model(
+    folder: Path, kind: str = "qwen3_moe", seed: int = 1, *, is_rounded: bool = True, **changes: object
+) -> PreTrainedModel:
+    """A checkpoint in `folder`, and transformers' model of it; norms are not all ones.
+
+    Rounded weights are such as bfloat16 holds: Numba then compiles the loops of roll-outs and experts once,
+    for all tests and the embedded models.
+    """
     torch.manual_seed(seed)
     config = AutoConfig.for_model(kind, **(SHAPE | (MOE if kind == "qwen3_moe" else {}) | changes))
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()  # type: ignore[no-untyped-call]
@@ -54,6 +60,8 @@ def write_model(folder: Path, kind: str = "qwen3_moe", seed: int = 1, **changes:
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.3 * torch.randn(parameter.shape))
+            if is_rounded:
+                parameter.copy_(parameter.bfloat16())
     model.save_pretrained(folder)
     return model
 

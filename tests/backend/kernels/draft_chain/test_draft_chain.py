@@ -33,7 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "deep": {"num_hidden_layers": 3, "tie_word_embeddings": False},
     "each key its query": {"num_hidden_layers": 1, "num_key_value_heads": 4, "rms_norm_eps": 0.1},
     "wide": {"num_hidden_layers": 1, "vocab_size": 45, "head_dim": 32, "intermediate_size": 37},
+    "in 32 bits": {"is_rounded": False},
 }
+SLOW_KINDS = {"in 32 bits"}
+"""Compiled for a minute, to read float32 for bfloat16; products with both have tests of their own."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +44,10 @@ def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     set_min_path_probability(monkeypatch, 0.0)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.slow if kind in SLOW_KINDS else ()) for kind in KINDS],
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("draft")
     write_model(folder, "qwen3", seed=2, **KINDS[request.param])
