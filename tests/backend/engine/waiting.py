@@ -1,15 +1,10 @@
-"""How often a step copies to its device and waits for it, as JSON, without a GPU:
-
-TRITON_INTERPRET=1 python -m tests.backend.engine.waiting CHECKPOINT CASE …
-"""
+"""How often a step copies to its device and waits for it, without a GPU: in Triton's interpreter."""
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +20,8 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.kernels.upload import upload
 from backend.models.loaded import LoadedModel, load_model
-from backend.types import Draft, DraftTree, Plan, Request, SamplingParams, Sequence
+from backend.types import Draft, DraftTree, Plan, Request, SamplingParams
+from backend.types import Sequence as EngineSequence
 from tests.backend.kernels.waits import Waits, replaced, unseen
 from tests.backend.lora.making import Recipe, make_engine, make_store, write_adapter
 
@@ -53,13 +49,13 @@ class Scripted:
     is_cheap = True
     draft: Draft = []  # noqa: RUF012
 
-    def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
+    def propose(self, sequences: list[EngineSequence], ks: list[int]) -> list[Draft]:
         return [self.draft for _ in sequences]
 
-    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+    def observe(self, sequence: EngineSequence, num_drafted: int, num_accepted: int) -> None:
         return
 
-    def forget(self, sequence: Sequence) -> None:
+    def forget(self, sequence: EngineSequence) -> None:
         return
 
 
@@ -158,14 +154,10 @@ def drive(engine: Engine, drafter: Scripted, case: str, digest: str) -> dict[str
     return {"prompts": found[0], **last}
 
 
-def main(checkpoint: str, cases: list[str]) -> None:
-    """Print what each case counts; a first one, for what is made once, is left out."""
+def counted_cases(checkpoint: str, cases: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """What each case counts, by kind of step; a first one, for what is made once, is left out."""
     config = EngineConfig(model="m", checkpoint=checkpoint, device="cpu", dtype="float32", num_threads=1)
     with torch.inference_mode():
         model = load_model(config)
     steps(model, config, "greedy")
-    print(json.dumps({case: steps(model, config, case) for case in cases}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    return {case: steps(model, config, case) for case in cases}

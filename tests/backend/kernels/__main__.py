@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
-from collections import defaultdict
+from concurrent.futures import Executor
 from pathlib import Path
 
-from tests.backend.kernels.cases import ops
-from tests.backend.kernels.test_launch import run
+from tests.backend.kernels.ahead import ARCHITECTURES, checked
+from tests.backend.kernels.cases import DTYPES, ops
+from tests.backend.kernels.interpreted import interpreted
+from tests.backend.kernels.triton_process import triton_process
 
 PAGE = Path(__file__).resolve().parents[3] / "backend" / "kernels" / "README.md"
 HEAD = """# Kernels
@@ -20,8 +21,9 @@ launched: the first row that fits the shape, dtype and architecture.
 
 `python -m tests.backend.kernels` writes this page, without a GPU. Errors are the largest share of a result's
 norm, in Triton's interpreter against float64. Registers, shared memory and tensor cores are those of machine
-code compiled for sm_90 in bfloat16; a stack or spills on sm_80, 90 or 100 fail the tests. `pytest -m gpu`
-computes the same values on a GPU.
+code compiled for sm_90 in bfloat16; a stack or spills on sm_80, 90 or 100 end it with an error. The tests
+compile for sm_90, and two kernels for the others; `pytest -m slow` compiles all. `pytest -m gpu` computes the
+same values on a GPU.
 
 `python -m tests.bench gpu --plan` prints what a step launches and its least time on a named card. Without
 `--plan` it checks and measures everything on the GPU that is here, in five minutes, with torch, triton,
@@ -35,27 +37,25 @@ numpy, numba, safetensors and msgspec alone. `python -m tests.bench tune --op NA
 
 def main() -> None:
     """Compile, compute and write."""
-    rows = [row for op in ops() for row in rows_of(op)]
+    with triton_process(TRITON_INTERPRET="1") as interpreter, triton_process() as compiler:
+        rows = [row for op in ops() for row in rows_of(op, interpreter, compiler)]
     PAGE.write_text(HEAD + "\n".join(rows) + "\n", "utf-8")
 
 
-def rows_of(op: str) -> list[str]:
+def rows_of(op: str, interpreter: Executor, compiler: Executor) -> list[str]:
     """The rows of the table for one folder."""
     text = re.sub(r"\s+", " ", importlib.import_module(f"backend.kernels.{op}").__doc__ or "")
     bound = re.search(r"Bound: (\w+)", text)
     assert bound is not None, f"{op} does not say what bounds it"
-    errors: dict[str, float] = defaultdict(float)
-    for line in run("interpreted", op, TRITON_INTERPRET="1").splitlines():
-        *_, dtype, error = line.split()
-        errors[dtype] = max(errors[dtype], float(error))
-    worst = ", ".join(f"{errors[f'torch.{dtype}']:.0e}" for dtype in ("float32", "float16", "bfloat16"))
+    errors = interpreter.submit(interpreted, op).result()
+    worst = ", ".join(f"{errors[dtype]:.0e}" for dtype in DTYPES)
     rows = []
-    for code in map(json.loads, run("ahead", op).splitlines()):
-        case, _, dtype = code["case"].rpartition(" ")
-        if code["arch"] == 90 and dtype == "bfloat16":
+    for code in compiler.submit(checked, op, ARCHITECTURES).result():
+        case, _, dtype = code.case.rpartition(" ")
+        if code.arch == 90 and dtype == "bfloat16":
             cells = [
-                f"`{op}.{code['kernel'].lstrip('_')}`", case, bound[1], worst, code["registers"],
-                f"{code['shared_bytes']:,}", ", ".join(code["tensor_cores"]) or "-", "not yet",
+                f"`{op}.{code.kernel.lstrip('_')}`", case, bound[1], worst, code.registers,
+                f"{code.shared_bytes:,}", ", ".join(code.tensor_cores) or "-", "not yet",
             ]  # fmt: skip
             rows.append(f"| {' | '.join(map(str, cells))} |")
     return rows

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -132,14 +132,17 @@ def codes(op: str, arch: int) -> Iterator[tuple[Launch, MachineCode]]:
                 yield case, machine_code(name, kernel, arch)
 
 
-def main(op: str) -> None:
-    """Print all records of `op`."""
-    for arch in ARCHITECTURES:
+def checked(op: str, architectures: Sequence[int]) -> list[MachineCode]:
+    """Compile all launches of `op`, print their records and check them."""
+    found = []
+    for arch in architectures:
         for case, code in codes(op, arch):
             print(json.dumps(asdict(code)), flush=True)
             code.check(case)
+            found.append(code)
+    return found
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1])
+    checked(sys.argv[1], ARCHITECTURES)

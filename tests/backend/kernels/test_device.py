@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,13 +24,13 @@ def test_a_cpu_takes_its_own_path() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_interpreted_kernels_choose_the_tokens_of_the_cpu(name: str, tmp_path: Path) -> None:
+def test_interpreted_kernels_choose_the_tokens_of_the_cpu(
+    interpreter: Executor, name: str, tmp_path: Path
+) -> None:
     if name == "hyper-moe":
         write_hyper_checkpoint(tmp_path)
     else:
-        write_checkpoint(next(each for each in VARIANTS if each.name == name), tmp_path)
-    command = [sys.executable, "-m", "tests.backend.kernels.whole", str(tmp_path)]
-    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == tokens(str(tmp_path))
+        variant = next(each for each in VARIANTS if each.name == name)
+        two_layers = variant.changes | {"num_hidden_layers": 2}  # of each kind one, and one behind another
+        write_checkpoint(replace(variant, changes=two_layers), tmp_path)
+    assert interpreter.submit(tokens, str(tmp_path)).result() == tokens(str(tmp_path))

@@ -1,34 +1,43 @@
 """Triton's kernels without a GPU: their values in the interpreter, and their machine code.
 
-Both in processes of their own: Triton reads TRITON_INTERPRET when it is imported.
+Both in other processes: Triton reads TRITON_INTERPRET when it is imported.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import pytest
 import torch
 
 from backend.kernels import launch
-from tests.backend.kernels.cases import ops
+from tests.backend.kernels.ahead import checked
+from tests.backend.kernels.cases import COMPILED, ops
+from tests.backend.kernels.interpreted import check, interpreted
+from tests.backend.kernels.triton_process import triton_process
 
 pytestmark = pytest.mark.timeout(400)  # Triton and Numba compile, on cores that others use as well
 
 KERNELS = Path(launch.__file__).parent
 
 
-def run(module: str, op: str, **environment: str) -> str:
-    command = [sys.executable, "-m", f"tests.backend.kernels.{module}", op]
-    # Sums of products are fused as on a GPU; later versions warn that this is no longer the default.
-    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", **environment}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+OTHER_ARCHITECTURES = [
+    # Of the same kernels: by default one without and one with products of matrices.
+    pytest.param(op, arch, marks=() if op in ("swiglu", "paged_attention") else pytest.mark.slow)
+    for op in ops()
+    for arch in (80, 100)
+]
+# Kernels name no 16-bit type: float16's code is that of bfloat16.
+SHARES_OF_DTYPES = [COMPILED, pytest.param((torch.float16,), marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Executor]:
+    with triton_process() as process:
+        yield process
 
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*/blocks.json")), ids=lambda path: path.parent.name)
@@ -57,22 +66,20 @@ def test_the_first_row_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(found.values()) == [2, 2, 3, 1, 2, 1]
 
 
+@pytest.mark.parametrize("dtypes", SHARES_OF_DTYPES, ids=["float32-bfloat16", "float16"])
 @pytest.mark.parametrize("op", ops())
-def test_values_are_those_of_float64(op: str) -> None:
-    assert run("interpreted", op, TRITON_INTERPRET="1").count("\n") >= 3
+def test_values_are_those_of_float64(interpreter: Executor, op: str, dtypes: Sequence[torch.dtype]) -> None:
+    assert set(interpreter.submit(interpreted, op, dtypes).result()) == set(dtypes)
 
 
-@pytest.mark.parametrize("op", ops())
-def test_machine_code(op: str) -> None:
+@pytest.mark.parametrize(("op", "arch"), [*((op, 90) for op in ops()), *OTHER_ARCHITECTURES])
+def test_machine_code(compiler: Executor, op: str, arch: int) -> None:
     """No stack, no spills, wide loads, and tensor cores where matrices are multiplied: see ahead.py."""
-    found = {json.loads(line)["arch"] for line in run("ahead", op).splitlines()}
-    assert found == {80, 90, 100}
+    assert {code.arch for code in compiler.submit(checked, op, (arch,)).result()} == {arch}
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("op", ops())
 def test_values_on_a_gpu(op: str) -> None:
-    from tests.backend.kernels.interpreted import check
-
     check(op, "cuda")

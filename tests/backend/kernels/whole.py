@@ -1,12 +1,6 @@
-"""A checkpoint's greedy tokens, as JSON: TRITON_INTERPRET=1 python -m tests.backend.kernels.whole CHECKPOINT.
-
-With the variable set, every op that has a kernel in Triton runs it, in Triton's interpreter.
-"""
+"""A checkpoint's greedy tokens."""
 
 from __future__ import annotations
-
-import json
-import sys
 
 import torch
 
@@ -24,7 +18,3 @@ def tokens(checkpoint: str) -> list[list[int]]:
     model = load_model(EngineConfig(model="m", checkpoint=checkpoint, device="cpu", dtype="float32"))
     tracks = [Track(random_tokens(length, seed=length)) for length in LENGTHS]
     return Driver(model).greedy(tracks, NUM_TOKENS)
-
-
-if __name__ == "__main__":
-    print(json.dumps(tokens(sys.argv[1])))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import torch
 
@@ -30,6 +32,7 @@ def made() -> MoE:
     return MoE(MoEConfig(EXPERTS, TOP_K, WIDE, normalise_top_k=True), router, gate_up, down, stacked)
 
 
+@torch.inference_mode()
 def check_layer() -> None:
     """Same results as the reference, but without a wait; the matrices are views of one copy."""
     layer, x = made(), torch.randn(23, NARROW)
@@ -50,6 +53,7 @@ def check_layer() -> None:
     assert layer(x[:0]).shape == (0, NARROW)
 
 
+@torch.inference_mode()
 def check_biases() -> None:
     """Biases, and another gate, as the reference has them, without a wait."""
     torch.manual_seed(8)
@@ -73,6 +77,7 @@ def check_biases() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@torch.inference_mode()
 def check_adapters() -> None:
     """Same results as the reference, without a wait; others' adapters change no bit of a row without one."""
     layer, x = made(), torch.randn(9, NARROW)
@@ -100,6 +105,7 @@ def check_adapters() -> None:
     torch.testing.assert_close(found[slots < 0], plain[slots < 0], rtol=1e-5, atol=1e-6)
 
 
+@torch.inference_mode()
 def check_hyper_experts() -> None:
     """Adapters generated for each token equal those of the table, in pieces and without a wait."""
     torch.manual_seed(5)
@@ -108,16 +114,17 @@ def check_hyper_experts() -> None:
     network = HyperNetwork(3, embeddings[None], position[None], *others)
     moe = MoEConfig(EXPERTS, TOP_K, WIDE, normalise_top_k=True)
     table = HyperExperts(network, 0, moe, torch.float32)
-    hyper_moe.MAX_TABLE_BYTES, hyper_moe._MAX_GATHERED_ELEMENTS = 0, 4 * 2 * 3 * NARROW  # four tokens
-    generated = HyperExperts(network, 0, moe, torch.float32)
     x, chosen = torch.randn(11, NARROW), torch.rand(11, EXPERTS).topk(TOP_K).indices
-    with Waits() as waits:
+    limits = {"MAX_TABLE_BYTES": 0, "_MAX_GATHERED_ELEMENTS": 4 * 2 * 3 * NARROW}  # four tokens
+    with patch.multiple(hyper_moe, **limits), Waits() as waits:
+        generated = HyperExperts(network, 0, moe, torch.float32)
         found = generated(x, chosen)
     assert not waits.reads, waits.reads
     assert table._table is not None and generated._table is None
     torch.testing.assert_close(found, table(x, chosen), rtol=1e-4, atol=1e-5)
 
 
+@torch.inference_mode()
 def check_grids() -> None:
     """There are as many pieces as the worst choice needs: all experts but one have one pair."""
     for num_pairs, num_experts, size in ((1, 4, 16), (7, 3, 2), (40, 3, 16), (64, 64, 16), (31, 5, 1)):
@@ -126,10 +133,4 @@ def check_grids() -> None:
         assert most == others + -(-(num_pairs - others) // size)
 
 
-if __name__ == "__main__":
-    with torch.inference_mode():
-        check_layer()
-        check_biases()
-        check_adapters()
-        check_hyper_experts()
-        check_grids()
+CHECKS = (check_layer, check_biases, check_adapters, check_hyper_experts, check_grids)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -199,15 +196,11 @@ def test_the_slots_of_rows_go_to_the_device_once() -> None:
     assert AdapterRows(np.array([2, -1]), CPU, lambda: given).on_device is given
 
 
-def test_a_whole_model_on_a_gpu_chooses_the_tokens_of_the_cpu(tmp_path: Path) -> None:
+def test_a_whole_model_on_a_gpu_chooses_the_tokens_of_the_cpu(interpreter: Executor, tmp_path: Path) -> None:
     """The GPU's path, without a GPU."""
     interpreted, own = tmp_path / "interpreted", tmp_path / "own"
     for folder in (interpreted, own):
         folder.mkdir()
-    command = [sys.executable, "-m", "tests.backend.kernels.lora.whole", str(interpreted)]
-    variables = {**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
     expected = tokens(own)
     assert len({tuple(each) for each in expected.values()}) == len(expected), "each adapter changes them"
-    assert json.loads(done.stdout) == expected
+    assert interpreter.submit(tokens, interpreted).result() == expected

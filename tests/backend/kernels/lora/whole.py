@@ -1,12 +1,7 @@
-"""A model and two adapters, as JSON of greedy tokens: python -m tests.backend.kernels.lora.whole FOLDER.
-
-With TRITON_INTERPRET=1 every op that has a kernel in Triton runs it, in Triton's interpreter.
-"""
+"""Greedy tokens of a model and two adapters."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import torch
@@ -34,7 +29,3 @@ def tokens(folder: Path) -> dict[str, list[int]]:
         digests[name] = store.load_now(name, write_adapter(folder / name, model, recipe)).digest
     requests = [ask(name or "none", prompt, digest, MAX_TOKENS) for name, digest in digests.items()]
     return dict(zip(digests, texts(make_engine(config, model, store), requests), strict=True))
-
-
-if __name__ == "__main__":
-    print(json.dumps(tokens(Path(sys.argv[1]))))

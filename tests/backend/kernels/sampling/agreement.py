@@ -46,8 +46,8 @@ def is_near(logits: NDArray[np.float32], batch: SamplingBatch, row: int, token: 
     return False
 
 
-def main(num_rows: int) -> None:
-    """Compare `num_rows` rows or a few more."""
+def agreement(num_rows: int) -> dict[str, int]:
+    """Compare `num_rows` rows or a few more; returns counts of them."""
     rng = np.random.default_rng(7)
     found = {"rows": 0, "sound": 0, "differ": 0, "near": 0}
     for size in itertools.cycle(SIZES):
@@ -70,9 +70,9 @@ def main(num_rows: int) -> None:
                 values = {name: getattr(batch, name)[row].item() for name in names}
                 print(size, row, expected[row], token_ids[row], is_explained, values, file=sys.stderr)
         found["rows"] += len(is_sound)
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(int(sys.argv[1]))
+    print(json.dumps(agreement(int(sys.argv[1]))))

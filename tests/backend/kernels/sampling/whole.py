@@ -1,18 +1,10 @@
-"""An engine with every kind of row: its tokens and what its sampler reads, as JSON.
-
-TRITON_INTERPRET=1 python -m tests.backend.kernels.sampling.whole CHECKPOINT GUESS
-
-GUESS: a list of tokens that one row gets as drafts.
-"""
+"""An engine with every kind of row: its tokens and what its sampler reads."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -85,7 +77,7 @@ class CountingRunner(ModelRunner):
 
 
 def play(checkpoint: str, guess: list[int]) -> dict[str, Any]:
-    """All rows together, to the end."""
+    """All rows together, to the end; one row gets the tokens of `guess` as drafts."""
     config = EngineConfig(
         model="m",
         checkpoint=checkpoint,
@@ -116,8 +108,3 @@ def play(checkpoint: str, guess: list[int]) -> dict[str, Any]:
             scored = [[each.rank, *(token for token, _ in each.top)] for each in output.logprobs or []]
             ranks[output.request_id] += scored
     return {"tokens": tokens, "ranks": ranks, "reads": runner.reads, "draws": runner.draws}
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(json.dumps(play(sys.argv[1], json.loads(sys.argv[2]))))
