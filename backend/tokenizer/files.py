@@ -93,10 +93,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise CheckpointError(
-            f"{str(path)!r} is not valid JSON (line {error.lineno}: {error.msg}): fetch it again."
-        ) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{str(path)!r} is not valid JSON ({error}): fetch it again.") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{str(path)!r} holds a {type(value).__name__}, not an object: fetch it again.")
     return value
