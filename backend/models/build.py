@@ -77,7 +77,7 @@ class DecoderBuilder:
         """Read all weights."""
         config, names = self.config, self.names
         table = (config.vocab_size, config.hidden_size)
-        embedding = self.reader.get(names.embedding, table).to(self.precision.device)
+        embedding = self.reader.finite(names.embedding, table).to(self.precision.device)
         layers = [self.layer(number) for number in range(config.num_layers)]
         # A head that is there counts, whatever config.json says: tools leave false switches in nested ones.
         is_tied = config.tie_word_embeddings and self.reader.shape(names.head) is None
@@ -465,7 +465,7 @@ class DecoderBuilder:
 
     def _norm_weight(self, name: str, size: int) -> Tensor:
         """With the family's offset; in 32 bits where RMSNorm is rounded once, with its weight."""
-        weight, scalars = self.reader.get(name, (size,)), self.config.scalars
+        weight, scalars = self.reader.finite(name, (size,)), self.config.scalars
         final_offset = scalars.final_norm_offset if name == self.names.final_norm else None
         offset = scalars.norm_offset if final_offset is None else final_offset
         if scalars.exact_norms and self.config.norm == "rms":

@@ -121,9 +121,9 @@ def _conv_bias(parts: Parts, name: str, channels: int, has_bias: bool) -> Tensor
 
 def _float(parts: Parts, name: str, shape: tuple[int, ...]) -> Tensor:
     """A copy: the original would keep the checkpoint's file mapped."""
-    return parts.reader.get(name, shape).to(parts.precision.device, torch.float32).clone()
+    return parts.reader.finite(name, shape).to(parts.precision.device, torch.float32).clone()
 
 
 def _norm(parts: Parts, name: str, size: int) -> Tensor:
     """The weight of a norm, without the offset that other norms of a family may have."""
-    return parts.reader.get(name, (size,)).to(parts.precision.device, parts.precision.compute).clone()
+    return parts.reader.finite(name, (size,)).to(parts.precision.device, parts.precision.compute).clone()

@@ -81,6 +81,13 @@ class WeightReader:
             )
         return self.read(name, FLOATS)
 
+    def finite(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The same, whose numbers are finite. Raises CheckpointError if one is not."""
+        tensor = self.get(name, shape)
+        if not all(bound.isfinite() for bound in torch.aminmax(tensor)):  # NaN is in both
+            raise self.error(name, "holds a number that is not finite")
+        return tensor
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a tensor; None where there is none of this name."""
         if name in self._put:

@@ -61,6 +61,13 @@ def test_config_is_not_json(checkpoint: Path) -> None:
     refuse(checkpoint, "config.json", "cannot be read as JSON")
 
 
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.1.self_attn.k_norm.weight"])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_number_that_is_not_finite(checkpoint: Path, name: str, value: float) -> None:
+    edit_tensors(checkpoint, lambda tensors: tensors[name].flatten()[-1:].fill_(value))
+    refuse(checkpoint, "model.safetensors", repr(name), "not finite")
+
+
 def test_config_is_a_list(checkpoint: Path) -> None:
     (checkpoint / "config.json").write_text("[]")
     refuse(checkpoint, "config.json holds a list")
