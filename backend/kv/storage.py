@@ -51,7 +51,7 @@ class KVLayout:
         return sum(math.prod(page) for page in pages) * self.dtype.itemsize
 
 
-def _zeros(size: tuple[int, ...], layout: KVLayout) -> Tensor:
+def _zeros(size: tuple[int, ...], layout: KVLayout, model: str) -> Tensor:
     """Zeros, and not empty, as that also commits the memory now: page faults would slow prefill later.
 
     Raises CheckpointError if there is too little memory, which torch says by three classes of errors.
@@ -62,7 +62,7 @@ def _zeros(size: tuple[int, ...], layout: KVLayout) -> Tensor:
         num_bytes = math.prod(size) * layout.dtype.itemsize
         raise CheckpointError(
             f"KV memory of {num_bytes:,} bytes cannot be allocated on {str(layout.device)!r}; lower "
-            "kv_cache_bytes or num_pages of the model"
+            f"kv_cache_bytes or num_pages of model {model!r}"
         ) from None
 
 
@@ -76,12 +76,14 @@ class KVStorage:
 
     __slots__ = ("layers", "layout", "memory", "slots", "states")
 
-    def __init__(self, layout: KVLayout, num_pages: int, num_states: int = 1) -> None:
+    def __init__(self, layout: KVLayout, num_pages: int, num_states: int = 1, model: str = "") -> None:
+        """`model`: its name, for the error where memory is short. Raises CheckpointError."""
         self.layout = layout
         counts = Counter(layout.layers[number] for number in layout.own)
         # By distinct shape, [its layers, num_pages, 16, sides, kv_heads, width].
         self.memory = [
-            _zeros((count, num_pages, *layout.page_shape(shape)), layout) for shape, count in counts.items()
+            _zeros((count, num_pages, *layout.page_shape(shape)), layout, model)
+            for shape, count in counts.items()
         ]
         parts = {shape: iter(memory.unbind()) for shape, memory in zip(counts, self.memory, strict=True)}
         self.layers: list[Tensor] = []

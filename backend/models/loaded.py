@@ -56,9 +56,9 @@ class LoadedModel:
         """The shape of KV memory; `kv_layout.page_bytes` is the size of a page."""
         return self.precision.kv_layout(self.config)
 
-    def new_kv_storage(self, num_pages: int, num_states: int = 1) -> KVStorage:
+    def new_kv_storage(self, num_pages: int, num_states: int = 1, model: str = "") -> KVStorage:
         """KV memory of `num_pages` pages, zeroed, and of as many recurrent states if the model has some."""
-        return KVStorage(self.kv_layout, num_pages, num_states)
+        return KVStorage(self.kv_layout, num_pages, num_states, model)
 
     def open(self, step: StepInput, kv: KVStorage) -> AttentionContext:
         """Plan the step's attention: what `forward` needs, apart from tokens."""

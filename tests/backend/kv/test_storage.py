@@ -146,7 +146,7 @@ def test_each_layer_has_what_its_source_was_given(
 @pytest.mark.parametrize("num_pages", [10**15, 10**18, 10**30])
 def test_more_memory_than_there_is(num_pages: int) -> None:
     with pytest.raises(
-        CheckpointError, match="KV memory of .* bytes cannot .*'cpu'; lower kv_cache_bytes"
+        CheckpointError, match="KV memory of .* bytes cannot .*'cpu'; lower kv_cache_bytes .* of model 'm'"
     ) as caught:
-        KVStorage(LAYOUT, num_pages)
+        KVStorage(LAYOUT, num_pages, model="m")
     assert "\n" not in str(caught.value)
