@@ -61,6 +61,10 @@ class CheckpointPool:
     def __len__(self) -> int:
         return len(self._used)
 
+    def digests(self) -> list[bytes]:
+        """Prefixes whose states are known."""
+        return list(self._used)
+
     def find(self, digest: bytes) -> StateCheckpoint | None:
         """The state behind the prefix with this digest. Does not count as its use."""
         return self._used.get(digest)

@@ -73,6 +73,7 @@ class KVManager:
         self._pool = PagePool(num_pages)
         self._tree = PrefixTree(num_pages)
         self._chains: dict[Sequence, _Chain] = {}
+        self._told: set[bytes] = set()  # with recurrent states, where hits end
 
     @property
     def free_pages(self) -> int:
@@ -90,12 +91,17 @@ class KVManager:
         return 0 if self._checkpoints is None else len(self._checkpoints)
 
     def cached_digests(self) -> list[bytes]:
-        """The digests of all published pages."""
-        return self._tree.digests()
+        """The digests of all pages that a hit may end with; with recurrent states, only those before one."""
+        if self._checkpoints is None:
+            return self._tree.digests()
+        return [digest for digest in self._checkpoints.digests() if self._tree.find(digest) is not None]
 
     def take_changes(self) -> dict[bytes, bool]:
-        """Published (True) and evicted (False) pages since the last call, by digest; the first starts it."""
-        return self._tree.take_changes()
+        """New (True) and lost (False) ones of these since the last call, by digest; the first starts it."""
+        if self._checkpoints is None:
+            return self._tree.take_changes()
+        told, self._told = self._told, set(self.cached_digests())
+        return {digest: digest in self._told for digest in told ^ self._told}
 
     def match(self, sequence: Sequence) -> PrefixMatch:
         """Find the longest cached prefix of a sequence without pages. Changes nothing.

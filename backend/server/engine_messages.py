@@ -68,6 +68,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     dtype: str
     max_queue: int = 512  # requests that may wait; a gateway must not send more at once
     kv_dtype: str = ""
+    has_states: bool = False  # recurrent ones: a prefix hit ends only at some of the pages
 
 
 class Outputs(msgspec.Struct, tag="outputs", frozen=True):
@@ -91,7 +92,7 @@ MASK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 class CachedPages(msgspec.Struct, tag="cached_pages", frozen=True):
     """Engine → gateway, before heartbeats: changes of the prefix cache; all of it after Hello.
 
-    Each is a concatenation of page digests, cut to DIGEST_BYTES.
+    Each is a concatenation of digests of pages that a hit may end with, cut to DIGEST_BYTES.
     """
 
     published: bytes = b""

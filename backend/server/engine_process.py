@@ -69,6 +69,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         dtype=str(model.dtype).removeprefix("torch."),
         max_queue=config.max_queue,
         kv_dtype=facts.kv_dtype,
+        has_states=facts.num_checkpoints is not None,
     )
     return Engine(
         config,

@@ -44,14 +44,19 @@ class PageIndex:
         self._digests.difference_update(_split(message.evicted))
         self._digests.update(_split(message.published))
 
-    def cached_tokens(self, root: bytes, token_ids: Sequence[int]) -> int:
-        """Tokens of the longest cached prefix, from the chain's root digest; never the last token."""
-        digest = root
-        for start in range(0, (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS):
-            digest = page_digest(digest, token_ids[start : start + PAGE_TOKENS])
-            if digest[:DIGEST_BYTES] not in self._digests:
-                return start
-        return (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS
+    def cached_tokens(self, root: bytes, token_ids: Sequence[int], *, has_gaps: bool = False) -> int:
+        """Tokens of the longest cached prefix, from the chain's root digest; never the last token.
+
+        `has_gaps`: a hit may end behind pages with which none does.
+        """
+        digest, found = root, 0
+        for end in range(PAGE_TOKENS, len(token_ids), PAGE_TOKENS):
+            digest = page_digest(digest, token_ids[end - PAGE_TOKENS : end])
+            if digest[:DIGEST_BYTES] in self._digests:
+                found = end
+            elif not has_gaps or not self._digests:
+                break
+        return found
 
 
 def predict(
@@ -66,7 +71,7 @@ def predict(
 ) -> Quote:
     """The quote for a prompt. `adapter`: its digest; `max_tokens`: bounds the expected answer."""
     root = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
-    cached = pages.cached_tokens(root, token_ids)
+    cached = pages.cached_tokens(root, token_ids, has_gaps=hello.has_states)
     prefill_s = (len(token_ids) - cached) * stats.prefill_s_per_token
     queue_s = max(
         stats.waiting_tokens * stats.prefill_s_per_token, stats.num_waiting * stats.admission_interval_s

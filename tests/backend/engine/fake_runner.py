@@ -9,6 +9,7 @@ import hashlib
 import time
 
 from backend.engine.runner_protocol import RunnerFacts, StepResult
+from backend.kv.checkpoints import StateCopy
 from backend.speculative.tree import paths
 from backend.speculative.verify import detours, verify
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, tree_depths
@@ -36,6 +37,9 @@ class FakeRunner:
         self._memory: dict[int, tuple[int, int]] = {}  # slot → (position, token)
         self._step_s = step_s
         self._poison = poison
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Nothing: it has none."""
 
     def run(self, plan: Plan) -> StepResult:
         self.plans.append(plan)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -10,7 +13,7 @@ from backend.engine.engine import Engine
 from backend.kv.prefix_tree import page_digest, root_digest
 from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStats, Hello
 from backend.server.quote import PageIndex, predict
-from backend.types import PAGE_TOKENS
+from backend.types import PAGE_TOKENS, Sequence
 from tests.backend.engine.fake_runner import FakeRunner
 from tests.backend.server.asking import ask
 
@@ -55,6 +58,32 @@ def test_times_follow_the_measured_speeds() -> None:
     busy = structs.replace(stats, step_time_sum_s=8.0, work_s_total=2.0)  # another process had the core
     assert predict(HELLO, busy, PageIndex(), PROMPT).cost_s == pytest.approx(found.cost_s / 4)
     assert predict(HELLO, stats, PageIndex(), PROMPT, max_tokens=10).cost_s == pytest.approx(0.048 + 0.05)
+
+
+def test_with_recurrent_states_a_quote_is_what_the_scheduler_reuses() -> None:
+    runner = FakeRunner(num_pages=80, max_model_tokens=1024)
+    runner.facts = replace(runner.facts, max_running=2, num_checkpoints=3)
+    engine = Engine(EngineConfig(model="m", checkpoint="/c", max_running=2), runner)
+    pages, hello = PageIndex(), structs.replace(HELLO, revision="fake", has_states=True)
+    draw, prompts, quoted = random.Random(5), [list(range(3, 653))], set()
+    engine.kv.take_changes()
+    for number in range(25):
+        old = draw.choice(prompts)
+        kept = draw.randrange(1, min(len(old), 800))
+        prompts.append(old[:kept] + [draw.randrange(3, 99) for _ in range(90)])
+        asked = Sequence(ask(f"{number}", prompts[-1], 1), prompts[-1], len(prompts[-1]))
+        sides: dict[bool, bytes] = {True: b"", False: b""}
+        for digest, is_new in engine.kv.take_changes().items():
+            sides[is_new] += digest[:DIGEST_BYTES]
+        pages.update(CachedPages(sides[True], sides[False]))
+        found = predict(hello, EngineStats(), pages, prompts[-1]).cached_tokens
+        assert found == engine.kv.match(asked).num_tokens
+        engine.kv.release(asked)
+        quoted.add(found)
+        engine.add(asked.request)
+        while engine.has_work:
+            engine.step()
+    assert len(quoted) > 3
 
 
 def test_an_engine_tells_which_pages_it_has() -> None:
