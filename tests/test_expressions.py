@@ -1,7 +1,8 @@
 """Every compiled expression of the house, and its hand-written scanners: cost linear in hostile texts.
 
 Expressions are found, not listed: in modules, classes and containers, and as literals in calls of `re`. The
-scanners of SCANNERS are listed. `pytest -s` prints the worst cost of each.
+scanners of SCANNERS and the expressions that are compiled at first use are listed. `pytest -s` prints the
+worst cost of each.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gateway.providers.upstream.sse import EventReader
 from gateway.tool_calls.families import SYNTAXES
 from gateway.tool_calls.parser import Syntax, ToolCallParser
 from guardrails import languages
-from guardrails.checks import words
+from guardrails.checks import injection, words
 from guardrails.checks.personal_data import names
 from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
@@ -141,22 +142,31 @@ def _literals(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
             yield f"{module.__name__}:{node.lineno}.{method}", LITERAL[owner.id].compile(first.value)
 
 
+def _compiled_late() -> dict[str, list[tuple[str, Expression]]]:
+    """Expressions by module that none of its variables holds."""
+    numbers = range(len(injection._SOURCES))
+    name = injection.__name__
+    return {name: [(f"{name}:_pattern[{number}]", injection._pattern(number)) for number in numbers]}
+
+
 @cache
 def _expressions() -> dict[str, Expression]:
     """All expressions by name, each once."""
     seen: set[int] = set()
     found: dict[Any, tuple[str, Expression]] = {}
+    late = _compiled_late()
     for module in _modules():
         places = [
             place
             for name, value in vars(module).items()
             for place in _inside(value, f"{module.__name__}:{name}", seen)
         ]
-        for name, expression in [*places, *_literals(module)]:
+        for name, expression in [*places, *_literals(module), *late.pop(module.__name__, [])]:
             found.setdefault(
                 (type(expression), expression.pattern, str(getattr(expression, "flags", ""))),
                 (name, expression),
             )
+    assert not late, "modules that have moved"
     return dict(found.values())
 
 

@@ -58,6 +58,8 @@ def prose(path: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def problems(path: Path, text: str) -> list[str]:
+    if not _WORDS.search(text):  # hardly any file needs to be read token by token
+        return []
     return [
         f"{path}:{line}: {match[0]!r}; write for example: {INSTEAD[match[0].lower()]}"
         for line, words in prose(path, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,15 +55,19 @@ def function_faults(function: Function) -> Iterator[str]:
         yield f"nested {nesting(function)} deep"
 
 
-def faults() -> Iterator[tuple[str, str]]:
-    for path in sources():
-        name = str(path.relative_to(ROOT))
-        text = path.read_text(encoding="utf-8")
-        if len(text.splitlines()) > MAX_FILE_LINES:
-            yield name, f"{len(text.splitlines())} lines"
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield from ((f"{name}:{node.name}", fault) for fault in function_faults(node))
+@cache
+def faults() -> tuple[tuple[str, str], ...]:
+    return tuple(fault for path in sources() for fault in faults_of(path))
+
+
+def faults_of(path: Path) -> Iterator[tuple[str, str]]:
+    name = str(path.relative_to(ROOT))
+    text = path.read_text(encoding="utf-8")
+    if len(text.splitlines()) > MAX_FILE_LINES:
+        yield name, f"{len(text.splitlines())} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from ((f"{name}:{node.name}", fault) for fault in function_faults(node))
 
 
 def test_nothing_outgrows_its_limit() -> None:

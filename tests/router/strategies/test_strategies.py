@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.strategies import (
@@ -45,6 +45,7 @@ def test_quality_per_cost_counts_latency_and_a_cached_prompt() -> None:
     assert QualityPerCost(0.1).choose([cached, LARGE], 0.1, 0.0).model == "small"
 
 
+@settings(max_examples=30)  # of a thousand choices each
 @given(st.integers(0, 2**32), st.sampled_from([0.1, 0.3, 0.7]))
 def test_a_target_share_of_strong_calls_is_met(seed: int, share: float) -> None:
     draw, strategy = random.Random(seed), QualityPerCost(strong_share=share)
