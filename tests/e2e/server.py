@@ -19,6 +19,8 @@ from prometheus_client.samples import Sample
 # A start takes 5 to 12 s on a quiet machine, and half a minute of CPU time where no compiled loop is cached.
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
+PATIENCE_S = 60.0
+"""For what must happen, at least: less would say more about a busy machine than about the product."""
 POLL_S = 0.05
 # What polls: a client per question would cost ten times as much, and connections end with their servers.
 HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
@@ -136,7 +138,8 @@ class Server:
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float, message: Callable[[], str]) -> None:
-    """Poll `holds` until it is true; AssertionError with `message` after `timeout_s`."""
+    """Poll `holds` until it is true; AssertionError with `message` after `timeout_s`, a minute at least."""
+    timeout_s = max(timeout_s, PATIENCE_S)
     deadline_s = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline_s, f"after {timeout_s} s: {message()}"

@@ -123,7 +123,7 @@ def test_kill_nine_recovers(client: OpenAI, server: Server) -> None:
         now = server.backend_pids()
         return len(now) == len(before) and before[0] not in now and server.is_ready()
 
-    wait_until(is_back, 90, lambda: server.log)
+    wait_until(is_back, START_TIMEOUT_S, lambda: server.log)
     assert set(before[1:]) < set(server.backend_pids()), "the others go on"
     for model in FOLDERS:
         np.testing.assert_allclose(vectors(client, model, TEXTS), expected[model], atol=1e-6)

@@ -15,7 +15,7 @@ import aiohttp
 import httpx
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.server import SMALL_ENGINE, Server, wait_until
+from tests.e2e.server import SMALL_ENGINE, START_TIMEOUT_S, Server, wait_until
 from tests.e2e.test_openai_sdk import ask
 
 STREAMS = 50
@@ -190,7 +190,9 @@ def kill_again(server: Server, streams: list[Stream]) -> None:
     kill_engine(server, streams)
     counts = [len(stream.events) for stream in streams]
     wait_until(
-        lambda: all(len(s.events) > n + 8 for s, n in zip(streams, counts, strict=True)), 60, lambda: "stuck"
+        lambda: all(len(s.events) > n + 8 for s, n in zip(streams, counts, strict=True)),
+        START_TIMEOUT_S,
+        lambda: "stuck",
     )
     kill_engine(server, streams)
 
@@ -257,7 +259,7 @@ def test_a_hang_cuts_no_stream_but_two_deaths_end_it_and_the_server_recovers(
         timeout=60,
     )
     assert again.status_code == 200
-    wait_until(server.is_ready, 4 * RESTART_LIMIT_S, lambda: "the engine did not come back")
+    wait_until(server.is_ready, START_TIMEOUT_S, lambda: "the engine did not come back")
     # A busy machine needs longer for both: the first start is the measure there.
     assert time.monotonic() - killed_s < max(RESTART_LIMIT_S, 4 * first_start_s)
     assert server.terminate() == 0

@@ -16,7 +16,7 @@ import pytest
 
 from gateway.cli.main import main
 from tests.e2e.conftest import StartServer
-from tests.e2e.server import Server, wait_until
+from tests.e2e.server import START_TIMEOUT_S, Server, wait_until
 from tests.e2e.test_openai_sdk import ask
 from tests.e2e.upstream import Upstream
 
@@ -222,7 +222,7 @@ def test_a_restarted_worker_serves_the_current_version(running: Running) -> None
     wait_until(
         lambda: len(set(running.server.worker_pids()) - set(first)) == 1, 20, lambda: running.server.log
     )
-    wait_until(running.server.is_ready, 20, lambda: running.server.log)
+    wait_until(running.server.is_ready, START_TIMEOUT_S, lambda: running.server.log)
     assert all(running.versions() == expected for _ in range(20))
 
 

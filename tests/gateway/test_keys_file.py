@@ -257,10 +257,10 @@ def test_ten_thousand_keys_cost_no_more_than_ten(path: Path) -> None:
         found = ring(path, *(line(f"sk-{each}", tenant=f"t{each}") for each in range(number)))
         best_s = float("inf")
         for _ in range(7):
-            began_s = time.perf_counter()
+            began_s = time.thread_time()
             for _ in range(500):
                 found.identify("Bearer sk-9")
-            best_s = min(best_s, time.perf_counter() - began_s)
+            best_s = min(best_s, time.thread_time() - began_s)
         return best_s
 
     assert cost_s(10_000) < 3 * cost_s(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -148,19 +149,24 @@ HOSTILE = (
 )  # fmt: skip
 
 
+def cpu_s(call: Callable[[], object]) -> float:
+    """The least of a few times: the others are the machine's."""
+    times_s = []
+    for _ in range(3):
+        began_s = time.process_time()
+        call()
+        times_s.append(time.process_time() - began_s)
+    return min(times_s)
+
+
 @pytest.mark.parametrize("shape", HOSTILE)
 def test_hostile_texts_cost_linear_time(shape: str) -> None:
     """A megabyte is not read, and the longest text that is compared takes milliseconds."""
     unreadable("Is it loaded?", ENGLISH)
     for text in (shape * (2_000 // len(shape)), shape * (1_000_000 // len(shape))):
-        began_s = time.process_time()
-        unreadable(text, ENGLISH)
-        assert time.process_time() - began_s < 0.05
+        assert cpu_s(lambda text=text: unreadable(text, ENGLISH)) < 0.05  # type: ignore[misc]
     text = (shape * MAX_CHARS)[:MAX_CHARS]
-    began_s = time.process_time()
-    stopped_by(text, text[:-1] + "x")
-    unreadable(text, ENGLISH)
-    assert time.process_time() - began_s < 0.05
+    assert cpu_s(lambda: (stopped_by(text, text[:-1] + "x"), unreadable(text, ENGLISH))) < 0.05
 
 
 def test_each_guard_has_a_label_in_the_metrics() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 from starlette.types import Message
@@ -11,6 +12,25 @@ from gateway.web.deadlines import Deadlines, TimeLimits
 
 async def forever() -> None:
     await asyncio.get_running_loop().create_future()
+
+
+class Clock:
+    """The time of an event loop of its own, which passes when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now_s = 0.0
+        loop.time = lambda: self.now_s  # type: ignore[method-assign]
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and what is due then happen."""
+        self.now_s += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[Clock], Coroutine[None, None, None]]) -> None:
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(test(Clock(runner.get_loop())))
 
 
 async def ended_by(deadlines: Deadlines) -> str:
@@ -45,14 +65,21 @@ async def test_the_total_has_a_limit_whatever_arrives_meanwhile() -> None:
     assert "not complete within 0.05 s" in await ended_by(deadlines)
 
 
-async def test_output_restarts_the_idle_limit() -> None:
-    deadlines = Deadlines(60)
-    deadlines.start_model_call(TimeLimits(60, 0.1, 60))
-    for _ in range(8):
-        deadlines.record_output()
-        await asyncio.sleep(0.03)
-    assert deadlines.cancel_reason is None
-    deadlines.close()
+def test_output_restarts_the_idle_limit() -> None:
+    async def test(clock: Clock) -> None:
+        deadlines = Deadlines(60)
+        deadlines.start_model_call(TimeLimits(60, 1, 60))
+        for _ in range(8):
+            deadlines.record_output()
+            await clock.advance(0.8)
+        assert deadlines.cancel_reason is None
+        with pytest.raises(asyncio.CancelledError):
+            await clock.advance(0.3)
+        assert deadlines.cancel_reason == "idle"
+        deadlines.close()
+        deadlines.error()
+
+    run(test)
 
 
 async def test_a_slow_client_is_not_a_slow_model() -> None:
@@ -66,16 +93,19 @@ async def test_a_slow_client_is_not_a_slow_model() -> None:
     assert "gave nothing" in await ended_by(deadlines)
 
 
-async def test_time_in_a_slow_write_does_not_count_as_idle() -> None:
-    deadlines = Deadlines(60)
-    deadlines.start_model_call(TimeLimits(60, 0.3, 60))
-    deadlines.record_output()
-    deadlines.pause_idle()
-    await asyncio.sleep(0.2)
-    deadlines.resume_idle()
-    await asyncio.sleep(0.2)  # 0.4 s after the output, 0.2 s after the write
-    assert deadlines.cancel_reason is None
-    deadlines.close()
+def test_time_in_a_slow_write_does_not_count_as_idle() -> None:
+    async def test(clock: Clock) -> None:
+        deadlines = Deadlines(60)
+        deadlines.start_model_call(TimeLimits(60, 0.3, 60))
+        deadlines.record_output()
+        deadlines.pause_idle()
+        await clock.advance(0.2)
+        deadlines.resume_idle()
+        await clock.advance(0.2)  # 0.4 s after the output, 0.2 s after the write
+        assert deadlines.cancel_reason is None
+        deadlines.close()
+
+    run(test)
 
 
 async def test_a_disconnect_cancels_the_task() -> None:
