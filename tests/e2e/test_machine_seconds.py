@@ -18,7 +18,8 @@ from tests.e2e.server import SMALL_ENGINE, Server
 
 MODEL = SMALL_ENGINE.removeprefix("{").removesuffix("}")
 SECONDS = "input_usd_per_million_tokens: 0, output_usd_per_million_tokens: 0, machine_second_usd: 1"
-LIMIT_USD = 0.5
+LIMIT_USD = 2.0
+"""Several answers, also where one takes half a second."""
 POLICIES = f"""
 models:
   ours: {{{MODEL}, price: {{{SECONDS}}}}}

@@ -18,7 +18,8 @@ from tests.e2e.conftest import MODEL, StartServer
 from tests.e2e.server import SMALL_ENGINE, START_TIMEOUT_S, Server, wait_until
 from tests.e2e.test_openai_sdk import ask
 
-STREAMS = 50
+STREAMS = 33
+"""Three of each kind."""
 RESTART_LIMIT_S = 10.0
 CHAT = "/chat/completions"
 MIXED = """

@@ -1,4 +1,4 @@
-"""Usage of a real gateway with four workers: what the SDK saw adds up, also after SIGTERM and kill -9."""
+"""Usage of a real gateway with two workers: what the SDK saw adds up, also after SIGTERM and kill -9."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def start(start_server: StartServer, remote: Upstream, folder: Path) -> Server:
         "PENSTOCK_API_KEYS": ",".join(KEYS.values()),
         "PENSTOCK_DATA_DIR": str(folder / "data"),
     }
-    server = start_server("--policies", str(folder), "--workers", "4", environment=environment)
+    server = start_server("--policies", str(folder), "--workers", "2", environment=environment)
     server.api_key = KEYS["boss"]
     server.wait_ready()
     return server

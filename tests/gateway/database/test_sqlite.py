@@ -79,10 +79,8 @@ async def test_a_write_begins_soon_after_another_process_has_ended_its_own(tmp_p
     await database.close()
 
 
-def _open_in_threads(folder: str, ready: Any, faults: Any) -> None:  # noqa: ANN401
-    database = SqliteDatabase(folder, "shared", "CREATE TABLE IF NOT EXISTS t (a);")
-
-    def use(is_write: bool) -> None:
+def _open_in_threads(folders: list[str], ready: Any, faults: Any) -> None:  # noqa: ANN401
+    def use(database: SqliteDatabase, is_write: bool) -> None:
         ready.wait()
         try:
             database.run(
@@ -91,23 +89,25 @@ def _open_in_threads(folder: str, ready: Any, faults: Any) -> None:  # noqa: ANN
         except sqlite3.Error as error:
             faults.put(error.sqlite_errorname)
 
-    threads = [threading.Thread(target=use, args=(is_write,)) for is_write in (False, True, False)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for folder in folders:
+        database = SqliteDatabase(folder, "shared", "CREATE TABLE IF NOT EXISTS t (a);")
+        threads = [
+            threading.Thread(target=use, args=(database, is_write)) for is_write in (False, True, False)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def test_two_workers_whose_threads_all_open_a_new_file_at_once(tmp_path: Path) -> None:
     """A thread that creates the file must not drop the locks of another's connection."""
     fork = multiprocessing.get_context("fork")
     faults = fork.Queue()
-    for number in range(80):
-        ready = fork.Barrier(6)
-        arguments = (str(tmp_path / str(number)), ready, faults)
-        workers = [fork.Process(target=_open_in_threads, args=arguments) for _ in range(2)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    arguments = ([str(tmp_path / str(number)) for number in range(80)], fork.Barrier(6), faults)
+    workers = [fork.Process(target=_open_in_threads, args=arguments) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
     assert [faults.get() for _ in range(faults.qsize())] == []
