@@ -254,6 +254,17 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_running: Positive = 128
     max_queue: Positive = 512
     num_threads: Positive | None = None
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="Engine processes of this model here. A request goes to the one that is predicted to "
+            "begin its answer first, by cached prefixes, queues and measured speeds. What runs on one that "
+            "dies goes on at another. A change restarts no running engine. `num_threads` and "
+            "`kv_cache_bytes` hold for each: set them where several share a machine.",
+        ),
+    ] = 1
     prefix_cache: bool = True
     grammar_cache_bytes: Annotated[
         int,

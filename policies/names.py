@@ -15,6 +15,21 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """OpenAI's `reasoning_effort`. Models that can only switch reasoning on or off reason for all but "none"."""
 
 
+REPLICA_MARK = "#"
+"""Not in any `Name`: `m#1` is the second engine process of the model `m`."""
+
+
+def replica_names(model: str, count: int) -> list[str]:
+    """The names of a model's processes: its own, then `m#1`, `m#2` and so on."""
+    return [model, *(f"{model}{REPLICA_MARK}{number}" for number in range(1, count))]
+
+
+def split_replica(process: str) -> tuple[str, str]:
+    """The model of a process, and its number as text, from "0"."""
+    model, _, number = process.partition(REPLICA_MARK)
+    return model, number or "0"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
     names = sorted(known)

@@ -27,7 +27,7 @@ from backend.server.engine_messages import (
     Submit,
     UnloadAdapter,
 )
-from backend.server.quote import PageIndex, Quote, predict
+from backend.server.quote import PageIndex, PublishedPages
 from backend.server.wire import Rejected
 from backend.types import Request, StepOutput
 
@@ -98,10 +98,11 @@ class RequestStream(AsyncIterator[StepOutput]):
 class EngineClient(ProcessClient[FromEngine, Hello]):
     """A connection to the engine that listens on `socket_path`; survives its restarts."""
 
-    def __init__(self, socket_path: str | Path) -> None:
+    def __init__(self, socket_path: str | Path, pages: PublishedPages | None = None) -> None:
+        """`pages`: this engine's part of an index of several."""
         super().__init__(socket_path, "engine", msgspec.msgpack.Decoder(FromEngine))
         self.stats = EngineStats()
-        self.pages = PageIndex()
+        self.pages = PageIndex().add_replica() if pages is None else pages
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self._numbers = itertools.count()
@@ -118,22 +119,6 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
     def has_adapter(self, name: str) -> bool:
         """Whether requests can name the adapter, as far as is known; True before the first connection."""
         return self._known_adapters is None or name in self._known_adapters
-
-    def quote(
-        self, token_ids: list[int], *, tenant_salt: str = "", adapter: str = "", max_tokens: int | None = None
-    ) -> Quote | None:
-        """What a prompt would cost now; `adapter` is a digest. None while the engine is not ready."""
-        if self.hello is None or not self.ready:
-            return None
-        return predict(
-            self.hello,
-            self.stats,
-            self.pages,
-            token_ids,
-            tenant_salt=tenant_salt,
-            adapter=adapter,
-            max_tokens=max_tokens,
-        )
 
     def submit(self, requests: list[Request]) -> list[RequestStream]:
         """Send requests together: all are admitted or none. Raises EngineUnavailable when not connected.
@@ -228,7 +213,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         for stream in streams.values():
             stream.fail(new_error())
         self.adapters = {}
-        self.pages = PageIndex()
+        self.pages.clear()
         self._adapter_calls.fail_all(new_error)
 
 

@@ -6,7 +6,7 @@ takes no message and no time of its step. It may be wrong by what has changed si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from backend.kv.prefix_tree import page_digest, root_digest
@@ -29,60 +29,128 @@ class Quote:
 
 
 class PageIndex:
-    """The published pages of one engine."""
+    """The pages that the replicas of one model have published: a bit mask of replicas by digest."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_masks", "_num_replicas")
 
     def __init__(self) -> None:
-        self._digests: set[bytes] = set()
+        self._masks: dict[bytes, int] = {}
+        self._num_replicas = 0
 
-    def __len__(self) -> int:
-        return len(self._digests)
+    def add_replica(self) -> PublishedPages:
+        """What one more replica publishes."""
+        self._num_replicas += 1
+        return PublishedPages(self, self._masks, self._num_replicas - 1)
 
-    def update(self, message: CachedPages) -> None:
-        """Apply changes."""
-        self._digests.difference_update(_split(message.evicted))
-        self._digests.update(_split(message.published))
-
-    def cached_tokens(self, root: bytes, token_ids: Sequence[int], *, has_gaps: bool = False) -> int:
-        """Tokens of the longest cached prefix, from the chain's root digest; never the last token.
+    def cached_tokens(self, digests: Iterable[bytes], *, has_gaps: bool = False) -> list[int]:
+        """Tokens of a prompt's longest cached prefix on each replica; `digests` is `prefix_digests`.
 
         `has_gaps`: a hit may end behind pages with which none does.
         """
-        digest, found = root, 0
-        for end in range(PAGE_TOKENS, len(token_ids), PAGE_TOKENS):
-            digest = page_digest(digest, token_ids[end - PAGE_TOKENS : end])
-            if digest[:DIGEST_BYTES] in self._digests:
-                found = end
-            elif not has_gaps or not self._digests:
-                break
+        found = [0] * self._num_replicas
+        if has_gaps:
+            for end, digest in enumerate(digests if self._masks else (), 1):
+                _note(found, self._masks.get(digest, 0), end * PAGE_TOKENS)
+            return found
+        holders, num_tokens = (1 << self._num_replicas) - 1, 0
+        for digest in digests:
+            still = holders & self._masks.get(digest, 0)
+            _note(found, holders ^ still, num_tokens)
+            holders = still
+            if not holders:
+                return found
+            num_tokens += PAGE_TOKENS
+        _note(found, holders, num_tokens)
         return found
 
 
+def _note(found: list[int], replicas: int, num_tokens: int) -> None:
+    while replicas:
+        lowest = replicas & -replicas
+        found[lowest.bit_length() - 1] = num_tokens
+        replicas ^= lowest
+
+
+class PublishedPages:
+    """One replica's part of a `PageIndex`."""
+
+    __slots__ = ("_bit", "_length", "_masks", "index")
+
+    def __init__(self, index: PageIndex, masks: dict[bytes, int], number: int) -> None:
+        self.index = index
+        self._masks = masks
+        self._bit = 1 << number
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def update(self, message: CachedPages) -> None:
+        """Apply changes."""
+        masks, bit = self._masks, self._bit
+        for digest in _split(message.evicted):
+            self._remove(digest)
+        for digest in _split(message.published):
+            mask = masks.get(digest, 0)
+            self._length += not mask & bit
+            masks[digest] = mask | bit
+
+    def clear(self) -> None:
+        """Forget all: the replica is gone."""
+        for digest in [digest for digest, mask in self._masks.items() if mask & self._bit]:
+            self._remove(digest)
+
+    def _remove(self, digest: bytes) -> None:
+        mask = self._masks.get(digest, 0)
+        if mask & self._bit:
+            self._length -= 1
+            if mask == self._bit:
+                del self._masks[digest]
+            else:
+                self._masks[digest] = mask ^ self._bit
+
+
+def prefix_digests(
+    hello: Hello, token_ids: Sequence[int], tenant_salt: str = "", adapter: str = ""
+) -> Iterator[bytes]:
+    """The published form of a prompt's pages; never of the last token's. `adapter` is its digest."""
+    digest = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
+    for start in range(0, (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS):
+        digest = page_digest(digest, token_ids[start : start + PAGE_TOKENS])
+        yield digest[:DIGEST_BYTES]
+
+
 def predict(
-    hello: Hello,
     stats: EngineStats,
-    pages: PageIndex,
-    token_ids: Sequence[int],
+    prompt_tokens: int,
+    cached_tokens: int,
     *,
-    tenant_salt: str = "",
-    adapter: str = "",
     max_tokens: int | None = None,
+    sent_tokens: int = 0,
+    num_sent: int = 0,
 ) -> Quote:
-    """The quote for a prompt. `adapter`: its digest; `max_tokens`: bounds the expected answer."""
-    root = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
-    cached = pages.cached_tokens(root, token_ids, has_gaps=hello.has_states)
-    prefill_s = (len(token_ids) - cached) * stats.prefill_s_per_token
-    queue_s = max(
-        stats.waiting_tokens * stats.prefill_s_per_token, stats.num_waiting * stats.admission_interval_s
-    )
+    """The quote for a prompt. `max_tokens` bounds the expected answer.
+
+    `sent_tokens` and `num_sent` count what the engine was sent since it published `stats`.
+    """
+    prefill_s = (prompt_tokens - cached_tokens) * stats.prefill_s_per_token
     output = _expected_output(stats)
     output = output if max_tokens is None else min(output, max_tokens)
     decode_s = output * stats.decode_step_s / max(1, stats.num_running)
-    ttft_s = queue_s + prefill_s + stats.decode_step_s
+    ttft_s = prefill_s + wait_s(stats, sent_tokens, num_sent)
     work = stats.work_s_total / stats.step_time_sum_s if stats.step_time_sum_s > 0 else 1.0
     cost_s = (prefill_s + decode_s) * min(1.0, work)
-    return Quote(len(token_ids), cached, stats.waiting_tokens, ttft_s, cost_s)
+    return Quote(prompt_tokens, cached_tokens, stats.waiting_tokens + sent_tokens, ttft_s, cost_s)
+
+
+def wait_s(stats: EngineStats, sent_tokens: int = 0, num_sent: int = 0) -> float:
+    """What a first token waits for apart from its prompt: the queue, and one step."""
+    num_waiting = stats.num_waiting + max(0, num_sent - max(0, stats.max_running - stats.num_running))
+    queue_s = max(
+        (stats.waiting_tokens + sent_tokens) * stats.prefill_s_per_token,
+        num_waiting * stats.admission_interval_s,
+    )
+    return queue_s + stats.decode_step_s
 
 
 def _expected_output(stats: EngineStats) -> float:

@@ -70,7 +70,7 @@ class AdapterLoader:
         base, engine = self._base(base_name)
         check_may_load(principal, self._loading.get(base.name))
         try:
-            await self._in_time(engine.client.unload_adapter(name))
+            await self._in_time(engine.service.replicas.unload_adapter(name))
         except AdapterError as error:
             raise NotFound(str(error), param="lora_name", code="adapter_not_found") from None
         except EngineUnavailable:
@@ -88,13 +88,15 @@ class AdapterLoader:
     ) -> None:
         """Load it, and unload it again when the name became another base's in the meantime."""
         had_name = bool(self._models.bases_of(name))  # checked: then it is this base's
-        await self._in_time(engine.client.load_adapter(name, folder, replaces=replaces, force=force))
+        await self._in_time(
+            engine.service.replicas.load_adapter(name, folder, replaces=replaces, force=force)
+        )
         others = [model.name for model in self._models.bases_of(name) if model.name != base.name]
         if had_name or not others:
             return
         # Another gateway worker loaded it there: claims are per worker.
         with suppress(AdapterError):
-            await self._in_time(engine.client.unload_adapter(name))
+            await self._in_time(engine.service.replicas.unload_adapter(name))
         raise InvalidRequest(
             f"{name!r} was loaded on {others[0]!r} at the same time, and is not served on {base.name!r}. "
             "Choose another name. If it was refused there as well, as GET /v1/models shows, send this again.",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from backend.config import EngineConfig
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
@@ -15,6 +16,7 @@ from gateway.processes.status import ProcessStatus
 from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings
 from policies.document import Policies
+from policies.names import replica_names
 
 KILL_AFTER_S = 3.0
 """How long a process may take to exit after it was told to."""
@@ -24,7 +26,7 @@ KILL_AFTER_S = 3.0
 class Backend:
     """One process. `spec` is what it was configured with: an equal one serves the same."""
 
-    model: str
+    name: str  # its model's, with a number for its second, third, … replica
     spec: bytes
     sockets: BackendSockets
     process: ManagedProcess
@@ -70,14 +72,14 @@ class Backend:
 def new_backend(
     name: str, policies: Policies, settings: Settings, on_progress: Callable[[], None]
 ) -> Backend:
-    """The process of a model, not started. Raises CheckpointError or SettingsError."""
+    """One of `backend_names`, not started. Raises CheckpointError or SettingsError."""
     config = backend_config(name, policies, settings)
     spec = config.line()
     sockets = BackendSockets([name])
     socket = sockets.by_name[name]
-    command = backend_command(config, policies, socket.listener.fileno(), settings.log_format)
+    command = backend_command(name, config, policies, socket.listener.fileno(), settings.log_format)
     client: EngineClient | EncoderClient
-    if policies.models[name].kind == "engine":
+    if isinstance(config.config, EngineConfig):
         client = EngineClient(socket.path)
         client.on_adapters = config.keep_adapters
     else:
@@ -93,5 +95,9 @@ def new_backend(
 
 
 def backend_names(policies: Policies) -> list[str]:
-    """The models that have a process."""
-    return [name for name, entry in policies.models.items() if entry.kind != "upstream"]
+    """The processes of all models: engines, with a number for further replicas, and encoders."""
+    names: list[str] = []
+    for model, entry in policies.models.items():
+        if entry.kind != "upstream":
+            names += replica_names(model, 1 if entry.engine is None else entry.engine.replicas)
+    return names

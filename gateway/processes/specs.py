@@ -18,6 +18,7 @@ from gateway.processes.managed_process import Command
 from gateway.processes.messages import Version
 from gateway.settings import Settings, subprocess_environment
 from policies.document import EncoderModel, EngineModel, Policies
+from policies.names import split_replica
 from policies.upstream import UpstreamModel
 
 
@@ -41,7 +42,11 @@ class RestartableConfig:
 
 
 def backend_config(name: str, policies: Policies, settings: Settings) -> RestartableConfig:
-    """The configuration of `name`'s process. Raises CheckpointError when the checkpoint does not exist."""
+    """The configuration of a model's process or one of its replicas, which have all the same.
+
+    Raises CheckpointError when the checkpoint does not exist.
+    """
+    name, _ = split_replica(name)
     section = policies.models[name].section
     if isinstance(section, UpstreamModel):
         raise ValueError(f"the model {name!r} is an upstream: it has no process here")
@@ -51,12 +56,12 @@ def backend_config(name: str, policies: Policies, settings: Settings) -> Restart
 
 
 def backend_command(
-    config: RestartableConfig, policies: Policies, listen_fd: int, log_format: str = "text"
+    name: str, config: RestartableConfig, policies: Policies, listen_fd: int, log_format: str = "text"
 ) -> Command:
-    """The command of an engine or encoder process that listens on the socket `listen_fd`."""
+    """The command of the engine or encoder process `name`, which listens on the socket `listen_fd`."""
     kind = "engine" if isinstance(config.config, EngineConfig) else "encoder"
     return Command(
-        f"{kind} {config.config.model!r}",
+        f"{kind} {name!r}",
         f"backend.server.{kind}_process",
         ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid()), "--log-format", log_format],
         _compute_environment(policies),
@@ -101,7 +106,13 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
     values = msgspec.structs.asdict(engine)
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
     values["sha256"] = expected_digests(engine)
-    for field in ("reasoning", "tool_parser", "adapter_loading", "unknown_fields"):  # the gateway's own
+    for field in (
+        "reasoning",
+        "tool_parser",
+        "adapter_loading",
+        "unknown_fields",
+        "replicas",
+    ):  # the gateway's own
         del values[field]
     values["quantize"] = _quantize_config(engine, settings)
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}

@@ -17,6 +17,9 @@ from backend.server.engine_messages import (
     TTFT_BOUNDS_S,
     EngineStats,
 )
+from policies.names import split_replica
+
+LABELS: Final = ("model", "replica")  # the number of a model's engine process, from 0
 
 
 class EngineSource(Protocol):
@@ -168,13 +171,13 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """`up` and heartbeat age of every engine, and the statistics of those that have reported."""
-        up = GaugeMetricFamily("penstock_engine_up", "1: the engine is ready.", labels=["model"])
+        up = GaugeMetricFamily("penstock_engine_up", "1: the engine is ready.", labels=LABELS)
         age = GaugeMetricFamily(
-            "penstock_engine_heartbeat_age_seconds", "Time since the last heartbeat.", labels=["model"]
+            "penstock_engine_heartbeat_age_seconds", "Time since the last heartbeat.", labels=LABELS
         )
         for model, source in self._sources.items():
-            up.add_metric([model], float(source.ready))
-            age.add_metric([model], source.heartbeat_age_s)
+            up.add_metric(split_replica(model), float(source.ready))
+            age.add_metric(split_replica(model), source.heartbeat_age_s)
         yield up
         yield age
         stats = {model: found for model, source in self._sources.items() if (found := source.stats)}
@@ -186,53 +189,55 @@ class EngineCollector(Collector):
 
 def _gauges(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     for field, (name, help_) in GAUGES.items():
-        gauge = GaugeMetricFamily(name, help_, labels=["model"])
+        gauge = GaugeMetricFamily(name, help_, labels=LABELS)
         for model, snapshot in stats.items():
-            gauge.add_metric([model], getattr(snapshot, field))
+            gauge.add_metric(split_replica(model), getattr(snapshot, field))
         yield gauge
 
 
 def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     for field, (name, help_) in COUNTERS.items():
-        counter = CounterMetricFamily(name, help_, labels=["model"])
+        counter = CounterMetricFamily(name, help_, labels=LABELS)
         for model, snapshot in stats.items():
-            counter.add_metric([model], getattr(snapshot, field))
+            counter.add_metric(split_replica(model), getattr(snapshot, field))
         yield counter
     yield from _positions(stats)
     for name, help_, label, values in LABELLED:
-        counter = CounterMetricFamily(name, help_, labels=["model", label])
+        counter = CounterMetricFamily(name, help_, labels=[*LABELS, label])
         for model, snapshot in stats.items():
             for value, count in values(snapshot).items():
-                counter.add_metric([model, value], count)
+                counter.add_metric([*split_replica(model), value], count)
         yield counter
     for name, help_, counts, total, bounds in HISTOGRAMS:
-        histogram = HistogramMetricFamily(name, help_, labels=["model"])
+        histogram = HistogramMetricFamily(name, help_, labels=LABELS)
         for model, snapshot in stats.items():
             if getattr(snapshot, counts):
                 histogram.add_metric(
-                    [model], _buckets(getattr(snapshot, counts), bounds), getattr(snapshot, total)
+                    split_replica(model),
+                    _buckets(getattr(snapshot, counts), bounds),
+                    getattr(snapshot, total),
                 )
         yield histogram
 
 
 def _positions(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
     for field, (name, help_) in POSITIONS.items():
-        counter = CounterMetricFamily(name, help_, labels=["model", "position"])
+        counter = CounterMetricFamily(name, help_, labels=[*LABELS, "position"])
         for model, snapshot in stats.items():
             counts: list[int] = getattr(snapshot, field)
             for index, value in enumerate(counts):
                 label = f"{index + 1}+" if index + 1 == len(counts) else str(index + 1)
-                counter.add_metric([model, label], value)
+                counter.add_metric([*split_replica(model), label], value)
         yield counter
     length = GaugeMetricFamily(
         "penstock_engine_mean_accepted_length",
         "Tokens per verified draft since the engine's start: 1 + accepted tokens / drafts.",
-        labels=["model"],
+        labels=LABELS,
     )
     for model, snapshot in stats.items():
         if snapshot.drafts_total:
             accepted = sum(snapshot.accepted_tokens_total)
-            length.add_metric([model], 1 + accepted / snapshot.drafts_total)
+            length.add_metric(split_replica(model), 1 + accepted / snapshot.drafts_total)
     yield length
 
 

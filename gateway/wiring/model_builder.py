@@ -15,6 +15,7 @@ import msgspec
 from backend.errors import CheckpointError
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
+from backend.server.quote import PageIndex
 from backend.tokenizer import Tokenizer
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
@@ -29,6 +30,7 @@ from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.apis import Api, open_api
 from gateway.providers.upstream.forwarding import Forwarder
@@ -45,6 +47,7 @@ from gateway.wiring.worker_parts import WorkerParts
 from guardrails.screen.guard import EmbedTexts, Guard, Vectors, no_vectors
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
 from policies.guardrails import GuardrailProfile
+from policies.names import replica_names
 from policies.upstream import UpstreamModel, UpstreamTarget
 
 if TYPE_CHECKING:
@@ -220,7 +223,6 @@ class ModelBuilder:
         return found
 
     def _engine(self, name: str, engine: EngineModel) -> ServedModel:
-        client = EngineClient(self._settings.socket_paths[name])
         tokenizer = Tokenizer.from_checkpoint(checkpoint_folder(engine.checkpoint))
         error = default_effort_error(tokenizer.thinking, engine.reasoning)
         if error:
@@ -229,8 +231,14 @@ class ModelBuilder:
                 f"{engine.checkpoint!r} cannot do that. {error}"
             )
         wait_s = self._settings.timeouts.engine_start_s
+        index = PageIndex()
+        processes = replica_names(name, engine.replicas)
+        clients = [
+            EngineClient(self._settings.socket_paths[process], index.add_replica()) for process in processes
+        ]
+        replicas = Replicas(clients)
         service = EngineService(
-            client,
+            replicas,
             tokenizer,
             wait_s,
             engine.reasoning,
@@ -239,12 +247,12 @@ class ModelBuilder:
             engine.unknown_fields,
             self.engines.values(),
         )
-        provider = EngineProvider.of(name, service)
-        self.resources.append(client)
-        self.engines[name] = client
-        state = self._state(name, client)
+        provider = EngineProvider(service, name)
+        self.resources += clients
+        self.engines |= zip(processes, clients, strict=True)
+        state = _state_of_all([*map(self._state, processes, clients)])
         served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
-        return replace(served, num_waiting=lambda: client.stats.num_waiting)
+        return replace(served, num_waiting=lambda: replicas.num_waiting)
 
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])
@@ -275,6 +283,19 @@ class ModelBuilder:
             return ModelState(False, found.phase, found.fraction, _failure(found))
 
         return state
+
+
+def _state_of_all(states: Sequence[Callable[[], ModelState]]) -> Callable[[], ModelState]:
+    """The state of a model with these replicas: the best one's, with the phases of all."""
+    if len(states) == 1:
+        return states[0]
+
+    def state() -> ModelState:
+        found = [each() for each in states]
+        best = max(found, key=lambda each: (each.ready, each.fraction))
+        return replace(best, targets=[each.phase for each in found])
+
+    return state
 
 
 def _failure(status: ProcessStatus) -> ModelFailure | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backend.kv.prefix_tree import page_digest, root_digest
 from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStats, Hello
-from backend.server.quote import PageIndex, predict
+from backend.server.quote import PageIndex, Quote, predict, prefix_digests
 from backend.types import PAGE_TOKENS
 from gateway.accounting.admission import Admission
 from gateway.accounting.ledger import Ledger
@@ -106,12 +106,19 @@ def _quote() -> Callable[[], object]:
         digest = page_digest(digest, tokens[start : start + PAGE_TOKENS])
         digests.append(digest[:DIGEST_BYTES])
     digests += [number.to_bytes(DIGEST_BYTES, "big") for number in range(10_000)]
-    pages = PageIndex()
-    pages.update(CachedPages(published=b"".join(digests), evicted=b""))
-    hello = Hello("m", "/c", "r", 4096, 2_000, 10_000, "cpu", "float32", kv_dtype="float32")
+    index, hello = (
+        PageIndex(),
+        Hello("m", "/c", "r", 4096, 2_000, 10_000, "cpu", "float32", kv_dtype="float32"),
+    )
+    index.add_replica().update(CachedPages(published=b"".join(digests), evicted=b""))
     stats = EngineStats(prefill_s_per_token=1e-4, decode_step_s=1e-3)
-    assert predict(hello, stats, pages, tokens).cached_tokens == 512
-    return lambda: predict(hello, stats, pages, tokens)
+
+    def quote() -> Quote:
+        (cached,) = index.cached_tokens(prefix_digests(hello, tokens))
+        return predict(stats, len(tokens), cached)
+
+    assert quote().cached_tokens == 512
+    return quote
 
 
 def _rules(number: int) -> list[Rule]:

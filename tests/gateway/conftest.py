@@ -12,6 +12,7 @@ from backend.tokenizer import Tokenizer
 from gateway.exchange.model_table import ModelTable, ServedModel
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
@@ -85,7 +86,7 @@ async def provider(engine: ScriptedEngine, tokenizer: Tokenizer) -> AsyncIterato
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    yield EngineProvider.of("ours", EngineService(client, tokenizer))
+    yield EngineProvider(EngineService(Replicas([client]), tokenizer), "ours")
     await client.close()
 
 

@@ -21,7 +21,7 @@ class EngineModel:
     client: EngineClient
     name: str  # as callers know it
     adapter: str = ""  # the adapter's name in the engine; "": the base model
-    peers: Collection[EngineClient] = ()  # all engines, of these and other weights
+    peers: Collection[EngineClient] = ()  # all engines, of these and other weights; `client` may be one
 
     @property
     def is_loaded(self) -> bool:
@@ -60,9 +60,8 @@ class EngineModel:
 
     def elsewhere(self, weights: tuple[str, ...]) -> EngineModel | None:
         """The same weights on another engine that is ready; None if there is none."""
-        for client in self.peers:
-            if client is self.client or not client.ready:
-                continue
+        others = [client for client in self.peers if client.ready and client is not self.client]
+        for client in sorted(others, key=lambda each: each.stats.num_waiting + each.stats.num_running):
             names = [name for name, info in client.adapters.items() if info.digest == weights[1]]
             other = replace(self, client=client, adapter=names[0] if names else "")
             if other.weights() == weights:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from gateway.providers.engine.generation import Generation, SequenceJob
 from gateway.providers.engine.harmony_splitter import HarmonySplitter
 from gateway.providers.engine.model import EngineModel
 from gateway.providers.engine.reasoning_splitter import ReasoningSplitter
+from gateway.providers.engine.replicas import Prompt
 from gateway.providers.engine.service import EngineService
 from gateway.providers.engine.tool_calling import Tools, decide_tools
 from gateway.requests.field_support import CHAT, COMPLETIONS, check_supported
@@ -67,27 +68,43 @@ class EngineProvider:
     """A base model, or an adapter on it. Light: one is made per request; what is shared is in `service`."""
 
     service: EngineService
-    model: EngineModel
-
-    @classmethod
-    def of(cls, name: str, service: EngineService) -> EngineProvider:
-        """The engine's base model, as `name`."""
-        return cls(service, EngineModel(service.client, name, peers=service.peers))
+    name: str
+    adapter: str = ""
 
     def with_adapter(self, adapter: str, name: str) -> EngineProvider:
         """The same engine answering with an adapter, as the model `name`."""
-        return replace(self, model=replace(self.model, name=name, adapter=adapter))
+        return replace(self, name=name, adapter=adapter)
+
+    @property
+    def model(self) -> EngineModel:
+        """The model on a replica that is ready, if any is."""
+        return self._on(self.service.client)
 
     @property
     def client(self) -> EngineClient:
-        """The connection to the engine."""
+        """A replica, for what does not depend on which."""
         return self.service.client
+
+    def _on(self, client: EngineClient) -> EngineModel:
+        return EngineModel(client, self.name, self.adapter, self.service.peers)
+
+    def _placed(self, call: TextCall, jobs: Sequence[SequenceJob]) -> EngineModel:
+        """The model on the replica that gets these sequences, all together."""
+        longest = max((job.request for job in jobs), key=lambda request: len(request.prompt_token_ids))
+        prompt = Prompt(
+            longest.prompt_token_ids,
+            call.tenant_salt,
+            self.adapter,
+            longest.params.max_tokens,
+            num_sequences=len(jobs),
+        )
+        return self._on(self.service.replicas.choose(prompt))
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Answer /v1/chat/completions."""
         request, service = call.request, self.service
         tokenizer = service.tokenizer
-        ignored = check_supported(call.body, CHAT, self.model.name, service.unknown_fields)
+        ignored = check_supported(call.body, CHAT, self.name, service.unknown_fields)
         check_request(request)
         grammar = grammar_for(request)
         is_strict = service.unknown_fields == "refuse"
@@ -130,7 +147,7 @@ class EngineProvider:
         ]
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tags))
-        return Generation(self.model, tokenizer, jobs).answer(
+        return Generation(self._placed(call, jobs), tokenizer, jobs).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,
             ignored_fields=ignored,
@@ -139,7 +156,7 @@ class EngineProvider:
     async def complete(self, call: ModelCall[CompletionRequest]) -> Generated:
         """Answer /v1/completions."""
         request, text = call.request, self.service.prompts
-        ignored = check_supported(call.body, COMPLETIONS, self.model.name, self.service.unknown_fields)
+        ignored = check_supported(call.body, COMPLETIONS, self.name, self.service.unknown_fields)
         check_request(request)
         grammar = grammar_for(request)
         prompts = parse_prompts(request.prompt, "prompt")
@@ -161,11 +178,13 @@ class EngineProvider:
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, grammar)
-        return Generation(self.model, self.service.tokenizer, jobs).answer(ignored_fields=ignored)
+        return Generation(self._placed(call, jobs), self.service.tokenizer, jobs).answer(
+            ignored_fields=ignored
+        )
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Refuse: this model generates text."""
-        raise only_text(self.model.name, "/v1/embeddings")
+        raise only_text(self.name, "/v1/embeddings")
 
     async def quote(self, request: ChatRequest, tenant_salt: str) -> Quote | None:
         """What a chat would cost the engine now; None while it is away, or for a chat that it refuses."""
@@ -177,12 +196,10 @@ class EngineProvider:
             grammar_for(request)  # raises
             tools = decide_tools(read_tools(request), service.tokenizer.tool_use, service.call_syntax)
             prompt = await self._encode_chat(request, reasoning, tools)
-            adapter = self.model.adapter_digest()
+            self.model.check_loaded()
         except ApiError:
             return None
-        return self.client.quote(
-            prompt, tenant_salt=tenant_salt, adapter=adapter, max_tokens=request.token_limit
-        )
+        return service.replicas.quote(Prompt(prompt, tenant_salt, self.adapter, request.token_limit))
 
     def reasoning(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> ReasoningDecision:
         """Whether a chat with these fields reasons first. Raises InvalidRequest."""

@@ -1,4 +1,4 @@
-"""What all models of one engine process share: its connection, its tokenizer and the policy for it."""
+"""What all models of one engine share: its replicas, its tokenizer and the policy for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection
 from backend.server.engine_client import EngineClient
 from backend.tokenizer import Tokenizer
 from gateway.providers.engine.prompts import PromptEncoder
+from gateway.providers.engine.replicas import Replicas
 from gateway.tool_calls.families import find_syntax
 from policies.document import Reasoning, Speculative, ToolParser, UnknownFields
 
@@ -15,11 +16,11 @@ MAX_WAITING_REQUESTS = 1024
 
 
 class EngineService:
-    """One engine process, shared by its base model and all adapters on it."""
+    """One engine's processes, shared by its base model and all adapters on it."""
 
     def __init__(
         self,
-        client: EngineClient,
+        replicas: Replicas,
         tokenizer: Tokenizer,
         start_wait_s: float = 0.0,
         reasoning: Reasoning | None = None,
@@ -30,9 +31,10 @@ class EngineService:
     ) -> None:
         """`start_wait_s`: how long a request waits for an engine that is starting or restarting.
 
-        `peers`: all engines; one of the same weights goes on with what a dead one has begun.
+        `peers`: all engines, these replicas included; one of the same weights goes on with what a dead one
+        has begun.
         """
-        self.client = client
+        self.replicas = replicas
         self.peers = peers
         self.tokenizer = tokenizer
         self.reasoning = reasoning or Reasoning()
@@ -43,12 +45,17 @@ class EngineService:
         self._start_wait_s = start_wait_s
         self.num_waiting = 0  # requests in `wait_ready`
 
+    @property
+    def client(self) -> EngineClient:
+        """A replica for what does not depend on which."""
+        return self.replicas.first
+
     async def wait_ready(self) -> None:
         """Wait for an engine that is starting, within limits on time and number. Raises EngineUnavailable."""
         if self.client.ready or not self._start_wait_s or self.num_waiting >= MAX_WAITING_REQUESTS:
             return
         self.num_waiting += 1
         try:
-            await self.client.wait_ready(self._start_wait_s)
+            await self.replicas.wait_ready(self._start_wait_s)
         finally:
             self.num_waiting -= 1

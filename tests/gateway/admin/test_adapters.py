@@ -17,6 +17,7 @@ from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.settings import Settings, Timeouts
 from gateway.wiring.app import build_app
@@ -232,7 +233,9 @@ async def test_a_shared_name_needs_its_base(
         "other": EngineModel(checkpoint="/none", adapters=fixed),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    away = EngineProvider.of("other", EngineService(EngineClient("/none"), provider.service.tokenizer))
+    away = EngineProvider(
+        EngineService(Replicas([EngineClient("/none")]), provider.service.tokenizer), "other"
+    )
     app = build_app(Settings(), policies, {"ours": provider, "other": away})
     async with http_client(app) as http:
         taken = await load(http, "fixed", folder / "one", base_model="ours")
@@ -261,7 +264,9 @@ async def test_permission_is_per_base_model(
         ),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    free = EngineProvider.of("free", EngineService(EngineClient("/none"), provider.service.tokenizer))
+    free = EngineProvider(
+        EngineService(Replicas([EngineClient("/none")]), provider.service.tokenizer), "free"
+    )
     await provider.client.load_adapter("german", str(folder / "one"))
     async with http_client(build_app(Settings(), policies, {"ours": provider, "free": free})) as http:
         loaded = await load(http, "x", folder / "one", base_model="ours")
@@ -295,7 +300,9 @@ async def two_bases(
         "other": EngineModel(checkpoint="/none", adapter_loading=loading, adapters=fixed),
     }
     policies = Policies(models={name: ModelEntry(engine=entry) for name, entry in entries.items()})
-    other = EngineProvider.of("other", EngineService(EngineClient(second.path), provider.service.tokenizer))
+    other = EngineProvider(
+        EngineService(Replicas([EngineClient(second.path)]), provider.service.tokenizer), "other"
+    )
     await other.client.start()
     await other.client.wait_ready(5)
     async with http_client(build_app(Settings(), policies, {"ours": provider, "other": other})) as http:
@@ -384,7 +391,9 @@ async def test_before_an_engine_connects_it_has_the_policies_adapters(
 ) -> None:
     engine = EngineModel(checkpoint="/none", adapters={"fixed": AdapterEntry(path="/f")})
     policies = Policies(models={"ours": ModelEntry(engine=engine)}, routes={"kind": Route(model="fixed")})
-    away = EngineProvider.of("ours", EngineService(EngineClient("/none"), provider.service.tokenizer))
+    away = EngineProvider(
+        EngineService(Replicas([EngineClient("/none")]), provider.service.tokenizer), "ours"
+    )
     async with http_client(build_app(Settings(), policies, {"ours": away})) as http:
         assert await listed(http) == {"ours", "kind", "fixed"}
         assert (await ask(http, "fixed")).status_code == 503

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.requests.field_support import CHAT, COMPLETIONS
 from policies.document import UnknownFields
@@ -130,8 +131,10 @@ async def test_the_policy_says_what_happens_to_unknown_fields(
     body = ENDPOINTS[path] | {"zz_mine": 1, "a\r\nb: c": 2}
 
     async def answer(unknown: UnknownFields | None, body: dict[str, Any]) -> httpx.Response:
-        service = EngineService(provider.client, provider.service.tokenizer, unknown_fields=unknown)
-        async with http_client(make_app(EngineProvider.of("ours", service))) as http:
+        service = EngineService(
+            Replicas([provider.client]), provider.service.tokenizer, unknown_fields=unknown
+        )
+        async with http_client(make_app(EngineProvider(service, "ours"))) as http:
             return await http.post(path, json=body)
 
     ignored = await answer("ignore", body)

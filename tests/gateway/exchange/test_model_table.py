@@ -16,6 +16,7 @@ from gateway.fleet.health import Health
 from gateway.fleet.target import Target
 from gateway.providers.base import Provider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.fake import FakeProvider
 from gateway.web.deadlines import TimeLimits
@@ -73,7 +74,7 @@ def test_only_engine(provider: EngineProvider) -> None:
 def with_adapters(name: str, tokenizer: Tokenizer, *loaded: str, policy: tuple[str, ...] = ()) -> ServedModel:
     client = EngineClient("/none")
     client.adapters = {each: AdapterInfo(each, f"<{each}>", name, 8, 1, "/p") for each in loaded}
-    provider = EngineProvider.of(name, EngineService(client, tokenizer))
+    provider = EngineProvider(EngineService(Replicas([client]), tokenizer), name)
     served = ServedModel(name, "engine", provider, LIMITS, engine=provider)
     return replace(served, adapters=frozenset(policy))
 

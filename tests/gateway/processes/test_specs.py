@@ -16,6 +16,7 @@ from backend.lora.info import AdapterInfo
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.processes import specs
+from gateway.processes.backends import backend_names
 from gateway.processes.messages import Version
 from gateway.processes.specs import backend_command, backend_config, worker_command
 from gateway.settings import Settings
@@ -56,6 +57,13 @@ def test_the_engines_config_has_what_its_policy_says(checkpoint: str) -> None:
     assert (config.adapters, config.forced_adapters) == ({"a": "/a", "b": "/b"}, ["b"])
 
 
+def test_the_number_of_replicas_restarts_no_engine(checkpoint: str) -> None:
+    one, three = (policies(EngineModel(checkpoint=checkpoint, replicas=count)) for count in (1, 3))
+    assert backend_names(one) == ["m"] and backend_names(three) == ["m", "m#1", "m#2"]
+    lines = {backend_config(name, three, Settings()).line() for name in backend_names(three)}
+    assert lines == {backend_config("m", one, Settings()).line()}
+
+
 def test_rounded_weights_are_kept_in_the_data_folder(checkpoint: str, tmp_path: Path) -> None:
     def config(quantize: Quantize, data_dir: str) -> EngineConfig:
         engine = EngineModel(checkpoint=checkpoint, quantize=quantize)
@@ -84,7 +92,7 @@ def test_the_encoders_config_has_no_option_of_the_gateway() -> None:
 def test_a_restarted_engine_loads_the_adapters_that_it_served(checkpoint: str) -> None:
     engine = EngineModel(checkpoint=checkpoint, max_running=7, adapters={"fixed": AdapterEntry(path="/f")})
     kept = backend_config("m", policies(engine), Settings())
-    command = backend_command(kept, policies(engine), 9)
+    command = backend_command("m", kept, policies(engine), 9)
     assert list(msgspec.json.decode(command.stdin(), type=EngineConfig).adapters) == ["fixed"]
     late, other = (AdapterInfo(name, f"<{name}>", "m", 8, 1000, f"/{name}") for name in ("late", "other"))
     kept.keep_adapters(Adapters([late]))
@@ -97,7 +105,7 @@ def test_a_restarted_engine_loads_the_adapters_that_it_served(checkpoint: str) -
 
 def test_processes_inherit_what_they_need(checkpoint: str) -> None:
     encoder = Policies(models={"e": ModelEntry(encoder=EncoderModel(checkpoint=checkpoint, num_threads=3))})
-    command = backend_command(backend_config("e", encoder, Settings()), encoder, 9)
+    command = backend_command("e", backend_config("e", encoder, Settings()), encoder, 9)
     assert (command.name, command.module) == ("encoder 'e'", "backend.server.encoder_process")
     assert command.pass_fds == (9,) and command.arguments[:2] == ["--listen-fd", "9"]
     assert command.arguments[-2:] == ["--log-format", "text"]
@@ -114,7 +122,7 @@ def test_processes_inherit_what_they_need(checkpoint: str) -> None:
 
 def _environment(checkpoint: str) -> dict[str, str]:
     known = policies(EngineModel(checkpoint=checkpoint))
-    return dict(backend_command(backend_config("m", known, Settings()), known, 9).environment)
+    return dict(backend_command("m", backend_config("m", known, Settings()), known, 9).environment)
 
 
 def test_threads_that_wait_soon_sleep_unless_the_user_decided(

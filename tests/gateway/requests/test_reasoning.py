@@ -16,6 +16,7 @@ from backend.tokenizer.thinking import ThinkingMode
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.errors import InvalidRequest
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.requests.parse import typed
 from gateway.requests.reasoning import chat_reasoning, default_effort_error, resolve_reasoning
@@ -233,7 +234,9 @@ async def test_the_policy_is_the_default(
     make_app: MakeApp, engine: ScriptedEngine, provider: EngineProvider, tokenizer: Tokenizer
 ) -> None:
     policy = Reasoning(default_effort="medium", expose=False)
-    app = make_app(EngineProvider.of("ours", EngineService(provider.client, tokenizer, reasoning=policy)))
+    app = make_app(
+        EngineProvider(EngineService(Replicas([provider.client]), tokenizer, reasoning=policy)), "ours"
+    )
     async with http_client(app) as http:
         answer = await ask(http)
         assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
@@ -311,7 +314,9 @@ async def test_a_model_that_opens_its_reasoning_itself(
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=[], chat_template=template))
     assert own.thinking == CAN
     engine.script = says(own.encode(f"<think>\n{REASONING}\n</think>\n\n{ANSWER}"))
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         message = (await ask(http))["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == (REASONING, ANSWER)
         engine.script = says(own.encode(ANSWER))

@@ -106,18 +106,22 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "step_seconds_count": len(STEP_TIME_BOUNDS_S),
     }
     for name, value in expected.items():
-        assert sample(metrics, f"penstock_engine_{name}", model="pico") == value, name
+        assert sample(metrics, f"penstock_engine_{name}", model="pico", replica="0") == value, name
     for position, drafted, accepted in (("1", 20, 16), ("2", 15, 6), ("3+", 9, 3)):
-        labels = {"model": "pico", "position": position}
+        labels = {"model": "pico", "replica": "0", "position": position}
         assert sample(metrics, "penstock_engine_drafted_tokens_total", **labels) == drafted
         assert sample(metrics, "penstock_engine_accepted_tokens_total", **labels) == accepted
     for state, seconds in (("work", 7.5), ("idle", 8.5)):
-        labels = {"model": "pico", "state": state}
+        labels = {"model": "pico", "replica": "0", "state": state}
         assert sample(metrics, "penstock_engine_machine_seconds_total", **labels) == seconds
     for reason, value in stats.requests_total.items():
-        found = sample(metrics, "penstock_engine_requests_total", model="pico", finish_reason=reason)
+        found = sample(
+            metrics, "penstock_engine_requests_total", model="pico", replica="0", finish_reason=reason
+        )
         assert found == value
-    adapted = sample(metrics, "penstock_engine_adapter_requests_total", model="pico", adapter="german")
+    adapted = sample(
+        metrics, "penstock_engine_adapter_requests_total", model="pico", replica="0", adapter="german"
+    )
     assert adapted == 18
     assert set(EngineStats.__struct_fields__) == {
         name for name in EngineStats.__struct_fields__ if getattr(stats, name)
@@ -127,20 +131,20 @@ def test_every_field_of_the_snapshot_is_published() -> None:
 def test_an_engine_without_a_heartbeat_is_down_and_has_no_statistics() -> None:
     metrics = Metrics(["pico"])
     metrics.set_engines({"pico": Source(ready=False, heartbeat_age_s=math.inf)})
-    assert sample(metrics, "penstock_engine_up", model="pico") == 0
-    assert sample(metrics, "penstock_engine_heartbeat_age_seconds", model="pico") == math.inf
-    assert sample(metrics, "penstock_engine_queue_requests", model="pico") is None
+    assert sample(metrics, "penstock_engine_up", model="pico", replica="0") == 0
+    assert sample(metrics, "penstock_engine_heartbeat_age_seconds", model="pico", replica="0") == math.inf
+    assert sample(metrics, "penstock_engine_queue_requests", model="pico", replica="0") is None
 
 
 def test_a_dead_engine_keeps_its_counters_and_loses_its_gauges() -> None:
     metrics = Metrics(["pico"])
     metrics.set_engines({"pico": Source(ready=False, stats=EngineStats(num_running=3, steps_total=9))})
-    assert sample(metrics, "penstock_engine_running_requests", model="pico") is None
-    assert sample(metrics, "penstock_engine_steps_total", model="pico") == 9
+    assert sample(metrics, "penstock_engine_running_requests", model="pico", replica="0") is None
+    assert sample(metrics, "penstock_engine_steps_total", model="pico", replica="0") == 9
 
 
 def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
     metrics = Metrics(["pico"])
     metrics.set_engines({"pico": Source(stats=EngineStats())})
-    assert sample(metrics, "penstock_engine_queue_requests", model="pico") == 0
-    assert sample(metrics, "penstock_engine_step_seconds_count", model="pico") is None
+    assert sample(metrics, "penstock_engine_queue_requests", model="pico", replica="0") == 0
+    assert sample(metrics, "penstock_engine_step_seconds_count", model="pico", replica="0") is None

@@ -21,6 +21,7 @@ from backend.types import Request, StepOutput
 from gateway.answer import Generated, close_answer
 from gateway.providers.base import ModelCall
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.requests.types import ChatRequest
 from tests.backend.speculative.drafters import GuessingDrafter, TreeDrafter
@@ -122,9 +123,8 @@ async def http(make_app: MakeApp, engine: ScriptedEngine, pico: Pico) -> AsyncIt
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    async with http_client(
-        make_app(EngineProvider.of("ours", EngineService(client, pico.tokenizer)))
-    ) as found:
+    service = EngineService(Replicas([client]), pico.tokenizer)
+    async with http_client(make_app(EngineProvider(service, "ours"))) as found:
         yield found
     await client.close()
 
@@ -279,7 +279,7 @@ async def test_machine_seconds_of_all_choices_are_counted(engine: ScriptedEngine
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    provider = EngineProvider.of("ours", EngineService(client, pico.tokenizer))
+    provider = EngineProvider(EngineService(Replicas([client]), pico.tokenizer), "ours")
 
     async def ask(max_tokens: int, num_deltas: int, **more: Any) -> float:  # noqa: ANN401
         body = {"model": "ours", "messages": ASKED["messages"], "max_tokens": max_tokens, **more}
@@ -313,7 +313,7 @@ async def test_machine_seconds_of_an_engine_that_died_stay(engine: ScriptedEngin
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    provider = EngineProvider.of("ours", EngineService(client, pico.tokenizer))
+    provider = EngineProvider(EngineService(Replicas([client]), pico.tokenizer), "ours")
     body = {"model": "ours", "messages": ASKED["messages"], "max_tokens": 9}
     answer = await provider.chat(ModelCall(msgspec.convert(body, ChatRequest), body, "id"))
     assert isinstance(answer, Generated)

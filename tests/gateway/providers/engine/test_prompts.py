@@ -9,6 +9,7 @@ import pytest
 
 from backend.tokenizer import Tokenizer
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import CHATML, MakeApp, http_client
@@ -28,9 +29,9 @@ async def test_an_image(
 ) -> None:
     folder = save_byte_level(tmp_path, chat_template=CHATML)
     (folder / "config.json").write_text(json.dumps(config))
-    service = EngineService(provider.client, Tokenizer.from_checkpoint(folder))
+    service = EngineService(Replicas([provider.client]), Tokenizer.from_checkpoint(folder))
     messages = [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE]}]
-    async with http_client(make_app(EngineProvider.of("ours", service))) as http:
+    async with http_client(make_app(EngineProvider(service, "ours"))) as http:
         response = await http.post("/v1/chat/completions", json={"model": "ours", "messages": messages})
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, "messages[0].content[1].type")
@@ -40,9 +41,9 @@ async def test_an_image(
 async def test_a_base_model_completes_but_does_not_chat(
     make_app: MakeApp, provider: EngineProvider, tmp_path: Path
 ) -> None:
-    service = EngineService(provider.client, Tokenizer.from_checkpoint(save_byte_level(tmp_path)))
+    service = EngineService(Replicas([provider.client]), Tokenizer.from_checkpoint(save_byte_level(tmp_path)))
     message = {"role": "user", "content": "Hello"}
-    async with http_client(make_app(EngineProvider.of("ours", service))) as http:
+    async with http_client(make_app(EngineProvider(service, "ours"))) as http:
         chat = await http.post("/v1/chat/completions", json={"model": "ours", "messages": [message]})
         done = await http.post("/v1/completions", json={"model": "ours", "prompt": "Hello", "max_tokens": 3})
     assert chat.status_code == 400

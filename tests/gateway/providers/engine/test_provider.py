@@ -20,6 +20,7 @@ from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.auth import KeyRing
 from gateway.providers.engine import resumption, service
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from tests.gateway.conftest import REPLY, MakeApp, http_client
 from tests.gateway.connection import Connection, events
@@ -283,7 +284,9 @@ async def test_more_sequences_than_the_queue_holds_are_a_400(
     client = EngineClient(engine.path)
     await client.start()
     await client.wait_ready(5)
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(client, tokenizer)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([client]), tokenizer), "ours"))
+    ) as http:
         status, error = await refused(http, path, body)
     await client.close()
     assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
@@ -294,8 +297,8 @@ async def test_long_messages_wait_for_the_context_length_before_they_are_tokenis
     engine: ScriptedEngine, tokenizer: Tokenizer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tokenizer, "encode_chat", None)
-    service_ = EngineService(EngineClient(engine.path), tokenizer, start_wait_s=0.05)
-    async with http_client(make_app(EngineProvider.of("ours", service_))) as http:
+    service_ = EngineService(Replicas([EngineClient(engine.path)]), tokenizer, start_wait_s=0.05)
+    async with http_client(make_app(EngineProvider(service_, "ours"))) as http:
         body = chat(messages=[{"role": "user", "content": "x " * 1_000_000}])
         status, error = await refused(http, CHAT, body)
     assert (status, error["code"]) == (503, "model_unavailable")
@@ -305,7 +308,7 @@ async def test_a_request_waits_for_an_engine_that_is_starting(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     client = EngineClient(engine.path)
-    app = make_app(EngineProvider.of("ours", EngineService(client, tokenizer, start_wait_s=5.0)))
+    app = make_app(EngineProvider(EngineService(Replicas([client]), tokenizer, start_wait_s=5.0), "ours"))
     async with http_client(app) as http:
         asking = asyncio.create_task(http.post(CHAT, json=chat()))
         await asyncio.sleep(0)  # the request is sent before anything connects
@@ -318,7 +321,9 @@ async def test_waiting_for_an_engine_times_out(
     make_app: MakeApp, engine: ScriptedEngine, tokenizer: Tokenizer
 ) -> None:
     app = make_app(
-        EngineProvider.of("ours", EngineService(EngineClient(engine.path), tokenizer, start_wait_s=0.05))
+        EngineProvider(
+            EngineService(Replicas([EngineClient(engine.path)]), tokenizer, start_wait_s=0.05), "ours"
+        )
     )
     async with http_client(app) as http:
         assert (await http.post(CHAT, json=chat())).status_code == 503
@@ -331,7 +336,7 @@ async def test_waiting_requests_are_bounded_over_all_adapters(
     monkeypatch.setattr(service, "MAX_WAITING_REQUESTS", 2)
     client = EngineClient(engine.path)
     client.adapters = {name: AdapterInfo(name, f"<{name}>", "ours", 8, 1, "/p") for name in "abc"}
-    base = EngineProvider.of("ours", EngineService(client, tokenizer, start_wait_s=30.0))
+    base = EngineProvider(EngineService(Replicas([client]), tokenizer, start_wait_s=30.0), "ours")
     async with http_client(make_app(base)) as http:
         waiting = [asyncio.create_task(http.post(CHAT, json=chat(model=name))) for name in ("ours", "ours:a")]
         async with asyncio.timeout(5):

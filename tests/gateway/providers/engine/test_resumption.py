@@ -19,6 +19,7 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
 from gateway.providers.engine import resumption
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.settings import Timeouts
 from tests.gateway.conftest import MakeApp
@@ -297,7 +298,7 @@ async def test_another_engine_goes_on_if_its_weights_are_the_same(
     for client in clients:
         await client.start()
         await client.wait_ready(10)
-    first = EngineProvider.of("ours", EngineService(clients[0], tokenizer, peers=clients))
+    first = EngineProvider(EngineService(Replicas(clients[:1]), tokenizer, peers=clients), "ours")
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(make_app(first.with_adapter("a", "ours"))), base_url="http://gateway"
     ) as http:

@@ -17,6 +17,7 @@ from backend.tokenizer import Tokenizer
 from backend.tokenizer.tool_use import ToolUse
 from backend.types import FinishReason, Request, StepOutput, TokenLogprobs
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.engine.tool_calling import adapt_calls
 from gateway.tool_calls.families import SYNTAXES
@@ -353,18 +354,22 @@ async def test_what_the_model_cannot_do_is_refused_by_name(
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "y"},
     ]
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         assert await refused(http) == (400, "tools")
         counted = await http.post("/tokenize", json=chat())
         assert (counted.status_code, counted.json()["error"]["param"]) == (400, "tools")
         assert await refused(http, tools=None, messages=with_calls) == (400, "messages[1].tool_calls")
     reads = CHATML + "{% if tools %}{{ tools | tojson }}{% endif %}"
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path / "reads", chat_template=reads))
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         response = await http.post(CHAT, json=chat())
         assert response.status_code == 400 and "tool_parser" in response.json()["error"]["message"]
     engine.script = says(own.encode("No."))
-    named = EngineProvider.of("ours", EngineService(provider.client, own, tool_parser="llama3_json"))
+    named = EngineProvider(EngineService(Replicas([provider.client]), own, tool_parser="llama3_json"), "ours")
     async with http_client(make_app(named)) as http:
         assert (await http.post(CHAT, json=chat())).status_code == 200
 
@@ -431,7 +436,9 @@ async def test_mistrals_short_ids(
     )
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template))
     engine.script = says(own.encode('[TOOL_CALLS][{"name": "clock", "arguments": {}}]'))
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         message = (await ask(http))["message"]
         identifier = message["tool_calls"][0]["id"]
         assert identifier.startswith("call_")
@@ -460,7 +467,9 @@ async def test_kimis_ids_round_trip(
     )
     engine.script = says(own.encode(said))
     messages = chat()["messages"]
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         for _ in range(2):
             message = (await ask(http, messages=messages))["message"]
             results = [
@@ -490,7 +499,9 @@ async def test_arguments_are_text_where_the_template_reads_text(
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
     )
     engine.script = says(own.encode(said))
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         message = (await ask(http))["message"]
         result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "heard"}
         await ask(http, messages=[*chat()["messages"], message, result])
@@ -557,7 +568,9 @@ async def test_a_turn_in_other_syntaxes_through_the_server(
     added = [AddedToken(token, special=is_special) for token in tokens]
     own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, added=added, chat_template=template))
     effort = {"reasoning_effort": "high"}
-    async with http_client(make_app(EngineProvider.of("ours", EngineService(provider.client, own)))) as http:
+    async with http_client(
+        make_app(EngineProvider(EngineService(Replicas([provider.client]), own), "ours"))
+    ) as http:
         engine.script = says(own.encode(said))
         choice = await ask(http, **effort)
         assert called(choice) == [("say", '{"text": "5"}')] and choice["finish_reason"] == "tool_calls"

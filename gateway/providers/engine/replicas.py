@@ -1,0 +1,203 @@
+"""The engine processes that serve one model, and which of them gets a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from typing import NamedTuple
+
+from backend.lora.info import AdapterInfo
+from backend.server.engine_client import EngineClient
+from backend.server.engine_messages import EngineStats, Hello
+from backend.server.quote import Quote, predict, prefix_digests, wait_s
+
+EQUAL_SECONDS = 2e-4
+EQUAL_SHARE = 0.05
+"""Predictions that differ by less than both together are equal: measured speeds differ by as much."""
+
+
+class Load:
+    """What one replica's next request waits for: its last heartbeat, and what was sent since."""
+
+    __slots__ = ("num_requests", "num_tokens", "stats", "wait_s")
+
+    def __init__(self, stats: EngineStats) -> None:
+        self.stats = stats
+        self.num_tokens = 0
+        self.num_requests = 0
+        self.wait_s = wait_s(stats)
+
+    def add(self, num_tokens: int, num_requests: int) -> None:
+        """Count what was sent."""
+        self.num_tokens += num_tokens
+        self.num_requests += num_requests
+        self.wait_s = wait_s(self.stats, self.num_tokens, self.num_requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What decides where a request is computed first."""
+
+    token_ids: Sequence[int]
+    tenant_salt: str = ""
+    adapter: str = ""  # its name
+    max_tokens: int | None = None
+    num_sequences: int = 1
+
+
+class Replicas:
+    """Engines of the same configuration.
+
+    A request goes where its answer is predicted to begin first: queue, uncached part of the prompt, one step.
+    Where predictions are equal, rendezvous hashing by the prompt's first page decides (Thaler and
+    Ravishankar, 1998), so that all workers and gateways send a prefix to the same replica.
+    """
+
+    def __init__(self, clients: Sequence[EngineClient]) -> None:
+        """The `pages` of the clients must be of one index, in their order."""
+        self.clients = clients
+        self._index = clients[0].pages.index
+        self._loads = [Load(client.stats) for client in clients]
+
+    @property
+    def first(self) -> EngineClient:
+        """One that is ready if any is: where it does not matter which, since all serve the same."""
+        return next((client for client in self.clients if client.ready), self.clients[0])
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in their queues, as of their last heartbeats."""
+        return sum(client.stats.num_waiting for client in self.clients)
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Return once one is ready. Raises EngineUnavailable after `timeout_s`."""
+        waiting = [asyncio.ensure_future(client.wait_ready(timeout_s)) for client in self.clients]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await done.pop()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    def quote(self, prompt: Prompt) -> Quote | None:
+        """What the prompt would cost the replica that would get it; None while none is ready."""
+        placed = self._place(prompt)
+        return None if placed is None else self._quote(prompt, *placed)
+
+    def choose(self, prompt: Prompt) -> EngineClient:
+        """The replica that gets this request, which counts as sent there. `first` while none is ready."""
+        if len(self.clients) == 1:
+            return self.clients[0]
+        placed = self._place(prompt)
+        if placed is None:
+            return self.first
+        number, cached = placed
+        self._loads[number].add(len(prompt.token_ids) - cached, prompt.num_sequences)
+        return self.clients[number]
+
+    async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
+        """Load it on every replica that is connected; one without it gets no request for it.
+
+        Raises AdapterError, or EngineUnavailable where none is connected.
+        """
+        await self._on_all([c.load_adapter(name, path, replaces=replaces, force=force) for c in self._up])
+
+    async def unload_adapter(self, name: str) -> None:
+        """Unload it everywhere. Raises AdapterError if none had it, or EngineUnavailable."""
+        await self._on_all([client.unload_adapter(name) for client in self._up], is_any_enough=True)
+
+    @property
+    def _up(self) -> list[EngineClient]:
+        return [client for client in self.clients if client.ready] or [self.clients[0]]
+
+    async def _on_all(self, calls: list[Awaitable[AdapterInfo]], *, is_any_enough: bool = False) -> None:
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [each for each in results if isinstance(each, BaseException)]
+        if errors and not (is_any_enough and len(errors) < len(results)):
+            raise errors[0]
+
+    def _place(self, prompt: Prompt) -> tuple[int, int] | None:
+        """The number of the best replica, and the tokens of the prompt that it has cached."""
+        numbers, weights = self._candidates(prompt.adapter)
+        if weights is None:
+            return None
+        digests = prefix_digests(weights.hello, prompt.token_ids, prompt.tenant_salt, weights.adapter)
+        first_page = next(digests, None)
+        pages = chain([first_page], digests) if first_page else ()
+        cached = self._index.cached_tokens(pages, has_gaps=weights.hello.has_states)
+        seconds = self._seconds(numbers, len(prompt.token_ids), cached)
+        limit_s = min(seconds) * (1 + EQUAL_SHARE) + EQUAL_SECONDS
+        equal = [number for number, each_s in zip(numbers, seconds, strict=True) if each_s <= limit_s]
+        number = _rendezvous(first_page or str(prompt.token_ids).encode(), equal)
+        return number, cached[number]
+
+    def _candidates(self, adapter: str) -> tuple[list[int], Weights | None]:
+        """The replicas that are ready and have the same weights and adapter as the first of them."""
+        found: list[int] = []
+        wanted: Weights | None = None
+        for number, client in enumerate(self.clients):
+            if client.ready and (weights := _weights(client, adapter)) is not None:
+                wanted = wanted or weights
+                if weights.identity == wanted.identity:
+                    found.append(number)
+        return found, wanted
+
+    def _seconds(self, numbers: Sequence[int], num_tokens: int, cached: Sequence[int]) -> list[float]:
+        """The predicted time to the first token; one that has measured nothing yet counts as the slowest."""
+        loads, clients = self._loads, self.clients
+        speeds = []
+        for number in numbers:
+            stats = clients[number].stats
+            if loads[number].stats is not stats:
+                loads[number] = Load(stats)
+            speeds.append(stats.prefill_s_per_token)
+        slowest_s = max(speeds)
+        slowest_step_s = max(loads[number].stats.decode_step_s for number in numbers)
+        return [
+            loads[number].wait_s + (num_tokens - cached[number]) * speed_s
+            if speed_s
+            else (loads[number].num_tokens + num_tokens - cached[number]) * slowest_s + slowest_step_s
+            for number, speed_s in zip(numbers, speeds, strict=True)
+        ]
+
+    def _quote(self, prompt: Prompt, number: int, cached: int) -> Quote:
+        load = self._loads[number]
+        return predict(
+            load.stats,
+            len(prompt.token_ids),
+            cached,
+            max_tokens=prompt.max_tokens,
+            sent_tokens=load.num_tokens,
+            num_sent=load.num_requests,
+        )
+
+
+class Weights(NamedTuple):
+    """What digests of pages depend on apart from the tenant."""
+
+    hello: Hello
+    adapter: str  # its digest
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Equal where pages are."""
+        return self.hello.revision, self.hello.kv_dtype, self.adapter
+
+
+def _weights(client: EngineClient, adapter: str) -> Weights | None:
+    """None without the adapter."""
+    info = client.adapters.get(adapter)
+    if client.hello is None or (adapter and info is None):
+        return None
+    return Weights(client.hello, "" if info is None else info.digest)
+
+
+def _rendezvous(key: bytes, numbers: Sequence[int]) -> int:
+    """The same of these for each request with this key, whichever gateway asks."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return max(numbers, key=lambda number: blake2b(key + number.to_bytes(2), digest_size=8).digest())

@@ -1,0 +1,67 @@
+"""Two engine processes of one model: both work, either may die, and their number changes under load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from tests.e2e.conftest import MODEL, StartServer
+from tests.e2e.server import Server, wait_until
+from tests.e2e.test_recovery import MIXED, STREAMS, Stream, chat, mixed, run
+
+TWO = MIXED.replace("      max_running", "      replicas: 2\n      max_running")
+ONE = TWO.replace("replicas: 2", "replicas: 1")
+
+
+def kill_one(server: Server, streams: list[Stream]) -> None:
+    os.kill(server.engine_pids()[0], signal.SIGKILL)
+
+
+def phases(server: Server) -> object:
+    return httpx.get(server.root_url + "/health/ready", timeout=10).json()["models"][MODEL]["targets"]
+
+
+def serve(server: Server, path: Path, text: str) -> Callable[[Server, list[Stream]], None]:
+    """Changes the policies while streams run, and waits until that version answers."""
+
+    def change(_: Server, streams: list[Stream]) -> None:
+        path.write_text(text)
+        before = server.metric("penstock_policy_reloads_total", outcome="changed")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_metric("penstock_policy_reloads_total", lambda n: n > before, 120, outcome="changed")
+
+    return change
+
+
+def test_either_may_die_and_their_number_may_change(start_server: StartServer, tmp_path: Path) -> None:
+    policies = tmp_path / "models.yaml"
+    policies.write_text(TWO)
+    server = start_server("--policies", str(tmp_path))
+    wait_until(lambda: phases(server) == ["ready", "ready"], 120, lambda: str(phases(server)))
+    kinds = (mixed() * STREAMS)[:STREAMS]
+    calm = [stream.answer() for stream in asyncio.run(run(server, kinds))]
+    for number in "01":
+        assert server.metric("penstock_engine_generated_tokens_total", model=MODEL, replica=number) > 300
+
+    stormy = asyncio.run(run(server, kinds, kill_one))
+    assert [stream.answer() for stream in stormy] == calm
+    wait_until(lambda: phases(server) == ["ready", "ready"], 120, lambda: str(phases(server)))
+
+    _, restarted = server.engine_pids()  # the first replica again, as the later process
+    long = [chat(ignore_eos=True, min_tokens=900, max_tokens=900)] * 4
+    undisturbed = [stream.answer() for stream in asyncio.run(run(server, long))]
+    for text, num_engines in ((ONE, 1), (TWO, 2)):
+        changed = asyncio.run(run(server, long, serve(server, policies, text)))
+        assert [stream.answer() for stream in changed] == undisturbed
+        wait_until(
+            lambda expected=num_engines: len(server.engine_pids()) == expected,  # type: ignore[misc]
+            120,
+            lambda: str(server.engine_pids()),
+        )
+    assert restarted in server.engine_pids()
+    assert server.terminate() == 0

@@ -1,0 +1,187 @@
+"""Which replica gets a request: cached prefixes, queues, what was just sent; and all break ties alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from backend.errors import AdapterError, EngineUnavailable
+from backend.lora.info import AdapterInfo
+from backend.server.engine_messages import CachedPages, EngineStats, Hello
+from backend.server.quote import PageIndex, PublishedPages, prefix_digests
+from gateway.providers.engine.replicas import Prompt, Replicas
+
+HELLO = Hello("m", "/c", "rev", 4096, 100, 64, "cpu", "float32", kv_dtype="float32")
+STATS = EngineStats(prefill_s_per_token=1e-4, decode_step_s=5e-3, max_running=8, admission_interval_s=0.2)
+
+
+@dataclass
+class Engine:
+    """A client of an engine, as replicas see it."""
+
+    pages: PublishedPages
+    stats: EngineStats = field(default_factory=lambda: structs.replace(STATS))
+    hello: Hello | None = HELLO
+    ready: bool = True
+    adapters: dict[str, AdapterInfo] = field(default_factory=dict)
+    failure: Exception | None = None
+    calls: list[str] = field(default_factory=list)
+
+    async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
+        self.calls.append(name)
+        if self.failure is not None:
+            raise self.failure
+
+    async def unload_adapter(self, name: str) -> None:
+        await self.load_adapter(name, "", replaces=True, force=False)
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            await asyncio.sleep(timeout_s)
+            raise EngineUnavailable("away")
+
+
+def engines(count: int) -> list[Engine]:
+    index = PageIndex()
+    return [Engine(index.add_replica()) for _ in range(count)]
+
+
+def replicas(found: list[Engine]) -> Replicas:
+    return Replicas(found)  # type: ignore[arg-type]
+
+
+def prompt(start: int = 0, length: int = 1_000, **more: object) -> Prompt:
+    return Prompt([(start + 7 * number) % 97 for number in range(length)], **more)  # type: ignore[arg-type]
+
+
+def publish(engine: Engine, held: Prompt) -> None:
+    digests = prefix_digests(HELLO, held.token_ids, held.tenant_salt)
+    engine.pages.update(CachedPages(published=b"".join(digests)))
+
+
+def test_the_holder_of_a_prefix_gets_it_until_its_queue_costs_more() -> None:
+    found = engines(4)
+    chosen = replicas(found)
+    publish(found[2], prompt())
+    assert chosen.choose(prompt()) is found[2]
+    quote = chosen.quote(prompt())
+    assert quote is not None and quote.cached_tokens == 992
+    found[2].stats = structs.replace(STATS, waiting_tokens=900)
+    assert chosen.choose(prompt()) is found[2]
+    found[2].stats = structs.replace(STATS, waiting_tokens=1_200)
+    assert chosen.choose(prompt()) is not found[2]
+
+
+def test_another_tenants_prefix_is_none() -> None:
+    found = engines(2)
+    publish(found[1], prompt(tenant_salt="a"))
+    quotes = [replicas(found).quote(prompt(tenant_salt=tenant)) for tenant in "ab"]
+    assert [quote and quote.cached_tokens for quote in quotes] == [992, 0]
+
+
+def test_what_was_sent_counts_until_the_next_heartbeat() -> None:
+    found = engines(2)
+    chosen = replicas(found)
+    sent = Counter(found.index(chosen.choose(prompt(0))) for _ in range(20))  # type: ignore[arg-type]
+    assert sent == {0: 10, 1: 10}
+    first = chosen.choose(prompt(0))
+    for engine in found:
+        engine.stats = structs.replace(STATS)
+    assert chosen.choose(prompt(0)) is first
+
+
+def test_all_gateways_send_a_cold_prefix_to_the_same_replica_and_prefixes_spread() -> None:
+    one, two = replicas(engines(4)), replicas(engines(4))
+
+    def number(gateway: Replicas, start: int) -> int:
+        gateway.clients[0].stats = structs.replace(STATS)
+        for engine in gateway.clients:
+            engine.stats = structs.replace(STATS)
+        return list(gateway.clients).index(gateway.choose(prompt(start)))
+
+    chosen = [number(one, start) for start in range(97)]
+    assert chosen == [number(two, start) for start in range(97)]
+    assert min(Counter(chosen).values()) > 10 and len(Counter(chosen)) == 4
+    assert len({number(one, start=5) for _ in range(9)}) == 1
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17])
+def test_short_prompts_spread_too(length: int) -> None:
+    found = replicas(engines(4))
+    chosen = set()
+    for start in range(97):
+        for engine in found.clients:
+            engine.stats = structs.replace(STATS)
+        chosen.add(id(found.choose(prompt(start, length))))
+    assert len(chosen) == 4
+
+
+def test_one_that_has_measured_nothing_counts_as_the_slowest_and_gets_its_share() -> None:
+    found = engines(3)
+    chosen = replicas(found)
+    found[1].stats = EngineStats(max_running=8)
+    sent = Counter(found.index(chosen.choose(prompt(3))) for _ in range(30))  # type: ignore[arg-type]
+    assert sent == {0: 10, 1: 10, 2: 10}
+
+
+def test_only_those_that_are_ready_and_have_the_adapter_get_a_request() -> None:
+    found = engines(3)
+    chosen = replicas(found)
+    found[0].ready = False
+    found[2].adapters["a"] = AdapterInfo("a", "digest", "m", 8, 1000, "/a")
+    assert chosen.choose(prompt(adapter="a")) is found[2]
+    assert {id(chosen.choose(prompt(start))) for start in range(97)} == {id(found[1]), id(found[2])}
+    found[1].ready = found[2].ready = False
+    assert chosen.quote(prompt()) is None and chosen.choose(prompt()) is found[0] is chosen.first
+
+
+def test_the_first_is_one_that_is_ready() -> None:
+    found = engines(2)
+    found[0].ready = False
+    assert replicas(found).first is found[1]
+
+
+async def test_waiting_ends_with_the_first_that_is_ready() -> None:
+    found = engines(2)
+    found[0].ready = False
+    await asyncio.wait_for(replicas(found).wait_ready(60), 10)
+    found[1].ready = False
+    with pytest.raises(EngineUnavailable):
+        await replicas(found).wait_ready(0.01)
+
+
+async def test_adapters_are_loaded_on_all_that_are_up() -> None:
+    found = engines(3)
+    found[1].ready = False
+    await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
+    assert [engine.calls for engine in found] == [["a"], [], ["a"]]
+    found[0].failure = AdapterError("no such folder")
+    with pytest.raises(AdapterError):
+        await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
+    await replicas(found).unload_adapter("a")  # one had it
+    found[2].failure = found[0].failure
+    with pytest.raises(AdapterError):
+        await replicas(found).unload_adapter("a")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 63)), min_size=2, max_size=8),
+    st.integers(1, 300),
+)
+def test_the_chosen_one_is_never_clearly_slower_than_another(
+    loads: list[tuple[int, int]], length: int
+) -> None:
+    found = engines(len(loads))
+    for engine, (waiting_tokens, pages) in zip(found, loads, strict=True):
+        engine.stats = structs.replace(STATS, waiting_tokens=waiting_tokens)
+        publish(engine, prompt(length=min(length, 16 * pages + 1)))
+    cached = [min(pages, (length - 1) // 16) * 16 for _, pages in loads]
+    seconds = [5e-3 + 1e-4 * (load[0] + length - held) for load, held in zip(loads, cached, strict=True)]
+    quote = replicas(found).quote(prompt(length=length))
+    assert quote is not None and quote.ttft_s <= 1.05 * min(seconds) + 3e-4
