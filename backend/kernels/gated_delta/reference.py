@@ -10,6 +10,7 @@ from torch import Tensor
 
 from backend.config import DeltaSpec
 from backend.kernels.recurrent import Chunks, State, aligned_blocks, scan_chunks
+from backend.kernels.short_conv.reference import convolve
 
 if TYPE_CHECKING:
     from backend.kernels.gated_delta import DeltaWeights
@@ -36,9 +37,7 @@ def _mix(seen: Tensor, weights: DeltaWeights, spec: DeltaSpec) -> tuple[Tensor, 
     """q, k, v [Hv, n, D], g and β [Hv, n] of all rows behind the convolution's window."""
     taps, count = weights.conv.shape[1], len(seen) - weights.conv.shape[1] + 1
     channels, heads = len(weights.conv), spec.num_value_heads
-    mixed = F.silu(
-        torch.stack([seen[i : i + count, :channels] * weights.conv[:, i] for i in range(taps)]).sum(0)
-    )
+    mixed = F.silu(convolve(seen[:, :channels], weights.conv, 0.0))
     keys = spec.num_key_heads * spec.key_head_dim
     query, key, value = torch.split(mixed, [keys, keys, heads * spec.value_head_dim], dim=1)
     a, b = torch.split(seen[taps - 1 :, channels:], heads, dim=1)

@@ -16,7 +16,7 @@ def short_conv(inputs: Tensor, weight: Tensor, bias: Tensor, state: State, chunk
     return scan_chunks(inputs, state, chunks, weight.shape[1], scan)
 
 
-def convolve(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def convolve(rows: Tensor, weight: Tensor, bias: Tensor | float) -> Tensor:
     """Rows [taps - 1 + n, C] → [n, C]."""
     count = len(rows) - weight.shape[1] + 1
     result = bias + rows[:count] * weight[:, 0]

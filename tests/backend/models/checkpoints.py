@@ -31,6 +31,7 @@ from tests.backend.models.variant import (
     QWEN_MOE,
     QWEN_WINDOW,
     SHAPE,
+    TIED,
     UNTIED,
     YARN,
     Variant,
@@ -102,7 +103,6 @@ QWEN_VISION = {
         "deepstack_visual_indexes": [0],
     }
 }
-TIED = {"tie_word_embeddings": True}
 QWEN_TIED = {**QWEN_VISION, **TIED}
 MROPE = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 4, 4], "mrope_interleaved": True}
 MINISTRAL = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}

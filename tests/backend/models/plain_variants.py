@@ -16,12 +16,12 @@ from tests.backend.models.variant import (
     PARTIAL,
     QWEN_MOE,
     QWEN_WINDOW,
+    TIED,
     UNTIED,
     YARN,
     Variant,
 )
 
-TIED = {"tie_word_embeddings": True}
 BIASES = {"attention_bias": True}
 ALL_BIASES = {**BIASES, "mlp_bias": True}
 SHORT = {"sliding_window": 5}

@@ -30,6 +30,7 @@ LLAMA3 = {
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
 PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+TIED = {"tie_word_embeddings": True}
 UNTIED = {"tie_word_embeddings": False}
 MOE = {"num_experts_per_tok": 2, "num_local_experts": 5}
 QWEN_MOE = {**MOE, "moe_intermediate_size": 40, "head_dim": 32, "norm_topk_prob": True}
