@@ -23,6 +23,7 @@ class ToolUse:
     reads_results: bool = False  # tool results and the calls that they answer
     takes_text: bool = False  # arguments must be text in JSON, not an object
     example: str = ""  # a prompt in which PROBE_NAME was called with the argument PROBE_KEY; "": not rendered
+    offer: str = ""  # a prompt that offers PROBE_NAME
 
 
 def tool_use(render: Callable[..., str]) -> ToolUse:
@@ -49,11 +50,13 @@ def tool_use(render: Callable[..., str]) -> ToolUse:
     takes_text = (PROBE_KEY not in example or f"{{'{PROBE_KEY}'" in example) and text in called(text)
     if takes_text:
         example = called(text)
+    offer = rendered(asked, [_definition(PROBE_NAME)])
     return ToolUse(
-        reads_tools=PROBE_NAME in rendered(asked, [_definition(PROBE_NAME)]),
+        reads_tools=PROBE_NAME in offer,
         reads_results=PROBE_KEY in example and _PROBE_RESULT in example,
         takes_text=takes_text,
         example=example if PROBE_KEY in example else "",
+        offer=offer,
     )
 
 

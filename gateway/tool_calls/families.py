@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 
 from backend.tokenizer.tool_use import PROBE_KEY, PROBE_NAME, ToolUse
 from gateway.tool_calls.gemma import GEMMA4
@@ -56,11 +57,15 @@ _EXAMPLES = (
     ("pythonic", rf"\[{PROBE_NAME}\({PROBE_KEY}="),
 )
 
+_INSTRUCTIONS = (("granite", r"<\|tool_call\|> followed by a JSON list"),)
+"""What templates say that do not render earlier calls, as Granite 3's."""
+
 
 def find_syntax(use: ToolUse, parser: str = "auto") -> Syntax | None:
     """The syntax that the policy's `tool_parser` names; for "auto" that of the template, None if unknown."""
     examples = (name for name, example in _EXAMPLES if re.search(example, use.example))
-    found = SYNTAXES.get(next(examples, "") if parser == "auto" else parser)
+    told = (name for name, words in _INSTRUCTIONS if re.search(words, use.offer))
+    found = SYNTAXES.get(next(chain(examples, told), "") if parser == "auto" else parser)
     if found is MISTRAL and re.search(rf"{re.escape(MARK)}\s*{PROBE_NAME}", use.example):
         return MISTRAL_NAMED
     return found

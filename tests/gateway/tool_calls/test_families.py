@@ -82,6 +82,19 @@ def test_the_syntax_is_that_of_earlier_calls(tmp_path: Path, name: str) -> None:
     assert use.takes_text == (name in ("deepseek_v3", "deepseek_v31", "apertus"))
 
 
+def test_a_template_may_tell_the_syntax_without_earlier_calls(tmp_path: Path) -> None:
+    """Granite 3 names the mark of calls to the model, and renders the text of messages alone."""
+    words = "Respond with MARK followed by a JSON list of tools used.\n"
+    tools = f"{{% if tools %}}{words}{{{{ tools | tojson }}}}{{% endif %}}"
+    found = []
+    for mark in ("<|tool_call|>", "<tools>"):
+        template = tools.replace("MARK", mark) + "{% for m in messages %}{{ m.content }}{% endfor %}"
+        use = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template)).tool_use
+        assert use.reads_tools and not use.reads_results
+        found.append(find_syntax(use))
+    assert found == [SYNTAXES["granite"], None]
+
+
 def test_every_syntax_has_a_template_here() -> None:
     assert {name.partition(",")[0] for name in CALLS} == {"none", *SYNTAXES}
 
