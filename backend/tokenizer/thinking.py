@@ -53,6 +53,7 @@ KNOWN_TAGS = (
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("[THINK]", "[/THINK]"),
     Tags(OPEN_TAG, CLOSE_TAG, around_answer=("<answer>", "</answer>")),
+    Tags(OPEN_TAG, CLOSE_TAG, around_answer=("<response>", "</response>")),
     THINK,
 )
 """In the order in which they are looked for: the usual ones last."""

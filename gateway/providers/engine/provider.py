@@ -127,6 +127,8 @@ class EngineProvider:
         else:
             prompt = await self._encode_chat(request, reasoning, tools)
         begins_inside = self._begins_inside(request, prompt) if reasoning.is_on else None
+        has_tags = bool(tags.around_answer[0]) and not request.continue_final_message
+        is_split = begins_inside is not None or has_tags
         hello = await self._wait_ready(request.num_choices)
         base = base_params(request, hello.vocab_size)
         asked = request.token_limit
@@ -140,7 +142,7 @@ class EngineProvider:
                 prompt,
                 choice_params(base, request, index, limit),
                 continues=bool(request.continue_final_message),
-                splitter=self._splitter(begins_inside, tools),
+                splitter=self._splitter(bool(begins_inside), tools) if is_split else None,
                 tools=tools,
             )
             for index in range(request.num_choices)
@@ -239,14 +241,12 @@ class EngineProvider:
             return ends_inside_reasoning(request.messages[-1], self.service.tokenizer.thinking.tags) or None
         return self.service.tokenizer.opens_thought(prompt)
 
-    def _splitter(self, begins_inside: bool | None, tools: Tools | None) -> Splitter | None:
+    def _splitter(self, begins_inside: bool, tools: Tools | None) -> Splitter:
         tags = self.service.tokenizer.thinking.tags
-        if begins_inside is None and not tags.around_answer[0]:
-            return None
         if tags is HARMONY:
             return HarmonySplitter()
         marks = (*tools.syntax.marks, *tools.syntax.bare_marks) if tools else ()
-        return ReasoningSplitter(begins_inside=bool(begins_inside), tags=tags, marks=marks)
+        return ReasoningSplitter(begins_inside=begins_inside, tags=tags, marks=marks)
 
     def _job(
         self,

@@ -55,10 +55,11 @@ def test_tags_are_those_in_the_template(tmp_path: Path, opening: str) -> None:
     assert not tokenizer.opens_thought(tokenizer.encode_chat(HI))
 
 
-def test_tags_around_the_answer_are_found_in_the_template(tmp_path: Path) -> None:
-    template = "{% if false %}<think>\n{{ a }}\n</think>\n<answer>\n{{ b }}\n</answer>{% endif %}"
-    assert load(tmp_path, template).thinking.tags.around_answer == ("<answer>", "</answer>")
-    assert load(tmp_path, template.replace("answer>", "reply>")).thinking.tags is THINK
+@pytest.mark.parametrize("tag", ["answer", "response"])
+def test_tags_around_the_answer_are_found_in_the_template(tmp_path: Path, tag: str) -> None:
+    template = f"{{% if false %}}<think>\n\n</think>\n<{tag}>\n\n</{tag}>{{% endif %}}"
+    assert load(tmp_path, template).thinking.tags.around_answer == (f"<{tag}>", f"</{tag}>")
+    assert load(tmp_path, template.replace(f"/{tag}>", "/reply>")).thinking.tags is THINK
 
 
 def test_channels_are_found_in_the_template(tmp_path: Path) -> None:
