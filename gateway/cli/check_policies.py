@@ -21,7 +21,6 @@ from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folde
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
 from gateway.extras import extra_problems, lacks_of
-from gateway.pipeline.dry_run import DryRun
 from gateway.providers.upstream.apis import APIS, open_api
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
@@ -96,7 +95,7 @@ def load_checked(folder: Path, tenants: Collection[str] = ()) -> Loaded:
         *_broken_checks(loaded),
         *encoder_problems(loaded),
     ]
-    if not problems:
+    if not problems and (loaded.policies.probes or loaded.policies.guardrails.profiles):
         problems += asyncio.run(_failed_probes(loaded))
     if problems:
         raise PolicyError([without_secrets(problem, loaded.secrets) for problem in problems])
@@ -167,6 +166,8 @@ def _remedy(error: ApiError, probe: Probe, loaded: Loaded) -> str:
 
 
 async def _failed_probes(loaded: Loaded) -> list[Problem]:
+    from gateway.pipeline.dry_run import DryRun  # here: it imports the whole pipeline of requests
+
     dry_run = DryRun(loaded.policies)
     found: list[Problem] = []
     give_up_s = time.monotonic() + PROBES_LIMIT_S

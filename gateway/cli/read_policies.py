@@ -57,7 +57,7 @@ class PolicyReader:
         return self._keep(texts, loaded)
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
-        # Here: it imports the whole pipeline, half of the time that the supervisor's start would take.
+        # Here: a start needs none of what it imports.
         from gateway.cli.check_policies import load_checked
 
         load = load_checked if self._checks_extras else load_folder

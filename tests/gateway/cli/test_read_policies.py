@@ -140,9 +140,9 @@ def test_a_folder_whose_models_are_left_out_is_read_again_without_their_extras(
     assert models(leaving_out.first()) == models(leaving_out.again()) == ["one"]
 
 
-def test_a_start_waits_for_no_module_that_only_a_reload_needs() -> None:
+def test_a_start_and_a_check_wait_for_no_module_that_only_probes_need() -> None:
     code = (
-        "import sys, gateway.cli.run_gateway, gateway.cli.start\n"
+        "import sys, gateway.cli.check_policies, gateway.cli.run_gateway, gateway.cli.start\n"
         "print([name for name in ('gateway.pipeline', 'starlette', 'httpx2') if name in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
