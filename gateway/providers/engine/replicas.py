@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
 
+from backend.errors import AdapterError, AdapterExists, EngineUnavailable
 from backend.lora.info import AdapterInfo
 from backend.server.engine_client import EngineClient
-from backend.server.engine_messages import EngineStats, Hello
+from backend.server.engine_messages import Adapters, EngineStats, Hello
 from backend.server.quote import Quote, predict, prefix_digests, wait_s
+
+logger = logging.getLogger(__name__)
 
 EQUAL_SECONDS = 2e-4
 EQUAL_SHARE = 0.05
@@ -61,6 +66,10 @@ class Replicas:
         self.clients = clients
         self._index = clients[0].pages.index
         self._loads = [Load(client.stats) for client in clients]
+        self._greeted: list[Hello | None] = [None] * len(clients)
+        self._loading: set[asyncio.Task[None]] = set()
+        for number, client in enumerate(clients[: None if len(clients) > 1 else 0]):
+            client.on_adapters = partial(self._on_adapters, number)
 
     @property
     def first(self) -> EngineClient:
@@ -100,7 +109,7 @@ class Replicas:
         return self.clients[number]
 
     async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
-        """Load it on every replica that is connected; one without it gets no request for it.
+        """Load it on every replica that is connected; others load it when they are.
 
         Raises AdapterError, or EngineUnavailable where none is connected.
         """
@@ -113,6 +122,32 @@ class Replicas:
     @property
     def _up(self) -> list[EngineClient]:
         return [client for client in self.clients if client.ready] or [self.clients[0]]
+
+    def _on_adapters(self, number: int, known: Adapters) -> None:
+        """A replica that has just come lacks what was loaded while it was away."""
+        client = self.clients[number]
+        if client.hello is None or self._greeted[number] is client.hello:
+            return
+        self._greeted[number] = client.hello
+        names = {info.name for info in known.adapters}
+        for other in self._up:
+            for info in other.adapters.values():
+                if other is not client and info.name not in names:
+                    names.add(info.name)
+                    task = asyncio.create_task(self._catch_up(client, info))
+                    self._loading.add(task)
+                    task.add_done_callback(self._loading.discard)
+
+    async def _catch_up(self, client: EngineClient, wanted: AdapterInfo) -> None:
+        """Load it there too, but not the files of another adapter. Other workers may do the same."""
+        try:
+            info = await client.load_adapter(wanted.name, wanted.path, replaces=False, force=True)
+            if info.digest != wanted.digest:
+                await client.unload_adapter(wanted.name)
+        except AdapterExists:
+            return
+        except (AdapterError, EngineUnavailable) as error:
+            logger.warning("adapter %r is not on every replica: %s", wanted.name, type(error).__name__)
 
     async def _on_all(self, calls: list[Awaitable[AdapterInfo]], *, is_any_enough: bool = False) -> None:
         results = await asyncio.gather(*calls, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from backend.errors import AdapterError, EngineUnavailable
+from backend.errors import AdapterError, AdapterExists, EngineUnavailable
 from backend.lora.info import AdapterInfo
-from backend.server.engine_messages import CachedPages, EngineStats, Hello
+from backend.server.engine_messages import Adapters, CachedPages, EngineStats, Hello
 from backend.server.quote import PageIndex, PublishedPages, prefix_digests
 from gateway.providers.engine.replicas import Prompt, Replicas
 
@@ -33,13 +34,22 @@ class Engine:
     failure: Exception | None = None
     calls: list[str] = field(default_factory=list)
 
-    async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
+    on_adapters: Callable[[Adapters], None] | None = None
+
+    async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> AdapterInfo:
         self.calls.append(name)
         if self.failure is not None:
             raise self.failure
+        return AdapterInfo(name, "digest", "m", 8, 1000, path)
 
     async def unload_adapter(self, name: str) -> None:
-        await self.load_adapter(name, "", replaces=True, force=False)
+        await self.load_adapter(f"-{name}", "", replaces=True, force=False)
+
+    def greet(self) -> None:
+        """Connect, with a list of the adapters that it has."""
+        self.hello = structs.replace(HELLO)
+        assert self.on_adapters is not None
+        self.on_adapters(Adapters([*self.adapters.values()]))
 
     async def wait_ready(self, timeout_s: float) -> None:
         if not self.ready:
@@ -168,6 +178,27 @@ async def test_adapters_are_loaded_on_all_that_are_up() -> None:
     found[2].failure = found[0].failure
     with pytest.raises(AdapterError):
         await replicas(found).unload_adapter("a")
+
+
+async def test_a_replica_that_comes_loads_what_the_others_have() -> None:
+    found = engines(3)
+    chosen = replicas(found)
+    found[2].ready = False
+    found[0].adapters = {
+        "a": AdapterInfo("a", "digest", "m", 8, 1000, "/a"),
+        "b": AdapterInfo("b", "other", "m", 8, 1000, "/b"),  # its files have changed since
+        "c": AdapterInfo("c", "digest", "m", 8, 1000, "/c"),
+    }
+    found[2].adapters = {"c": found[0].adapters["c"]}
+    found[2].greet()
+    await asyncio.gather(*chosen._loading)
+    assert sorted(found[2].calls) == ["-b", "a", "b"]
+    assert found[2].on_adapters is not None
+    found[2].on_adapters(Adapters([]))  # unloaded since: not loaded again
+    assert not chosen._loading
+    found[1].failure = AdapterExists("another worker was first")
+    found[1].greet()
+    await asyncio.gather(*chosen._loading)
 
 
 @given(
