@@ -33,7 +33,7 @@ def check_folder(name: str, checkpoint: Path, folder: Path) -> None:
     """Raise CheckpointError unless `folder` holds weights of this drafter for the target in `checkpoint`."""
     own = _config(name, folder)
     if name == DRAFT_MODEL:
-        _check_vocabulary(checkpoint, folder, own.get("vocab_size"))
+        _check_vocabulary(checkpoint, folder, _vocab_size(own))
     else:
         _check_head(name, checkpoint, folder, own)
 
@@ -48,7 +48,7 @@ def _config(name: str, folder: Path) -> dict[str, Any]:
 def _check_vocabulary(checkpoint: Path, folder: Path, vocab_size: object) -> None:
     """Both models must mean the same by a token id."""
     remedy = "choose a draft model of the same family"
-    wanted = read_json_object(checkpoint / _CONFIG).get("vocab_size")
+    wanted = _vocab_size(read_json_object(checkpoint / _CONFIG))
     if vocab_size != wanted:
         raise CheckpointError(
             f"drafter {DRAFT_MODEL!r}: {folder} has a vocabulary of {vocab_size!r} tokens, {checkpoint} one "
@@ -59,6 +59,12 @@ def _check_vocabulary(checkpoint: Path, folder: Path, vocab_size: object) -> Non
         raise CheckpointError(
             f"drafter {DRAFT_MODEL!r}: {files[1]} and {files[0]} hold different vocabularies; {remedy}"
         )
+
+
+def _vocab_size(config: dict[str, Any]) -> object:
+    """The decoder's, which may be one part of several."""
+    text = config.get("text_config")
+    return text.get("vocab_size") if isinstance(text, dict) else config.get("vocab_size")
 
 
 def _vocabulary(path: Path) -> object:

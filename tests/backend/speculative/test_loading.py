@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from backend.speculative.eagle import load_eagle
 from backend.speculative.loading import load_drafters
 from backend.speculative.mixture_of_attentions import load_mixture
 from backend.speculative.rollout import compiled_precision
-from backend.speculative.weights_check import HEADS
+from backend.speculative.weights_check import DRAFT_MODEL, HEADS, check_folder
 from tests.backend.models import quantized as formats
 from tests.backend.models.quantized import quantize
 from tests.backend.speculative.head_cases import make_pair
@@ -91,6 +92,16 @@ def test_folders_that_cannot_serve_are_refused(target: LoadedModel, tmp_path: Pa
     write_model(tmp_path / "other", "qwen3", vocab_size=12)
     with pytest.raises(CheckpointError, match="vocabulary of 12 tokens"):
         load_drafters(config(target, {"draft_model": tmp_path / "other"}), target)
+
+
+def test_a_vocabulary_may_be_that_of_one_part_of_the_target(tmp_path: Path) -> None:
+    for name, raw in (("nested", {"text_config": {"vocab_size": 9}}), ("same", {"vocab_size": 9})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(raw))
+    check_folder(DRAFT_MODEL, tmp_path / "nested", tmp_path / "same")
+    (tmp_path / "same" / "config.json").write_text('{"vocab_size": 8}')
+    with pytest.raises(CheckpointError, match="vocabulary of 8 tokens, .* one of 9"):
+        check_folder(DRAFT_MODEL, tmp_path / "nested", tmp_path / "same")
 
 
 def test_a_head_whose_queries_share_no_keys_evenly_is_refused(tmp_path: Path) -> None:
