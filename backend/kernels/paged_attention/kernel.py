@@ -179,7 +179,8 @@ def _attend(
     begin = 0
     if HAS_WINDOW:
         oldest = tl.load(positions + token, mask=is_row, other=0) - window
-        begin = tl.maximum(tl.min(tl.where(is_row, oldest, context), 0) + 1, 0) // BLOCK_KEYS * BLOCK_KEYS
+        # From the first page that is seen: those before it may be another sequence's by now.
+        begin = tl.maximum(tl.min(tl.where(is_row, oldest, context), 0) + 1, 0) // 16 * 16
     # Splits are of a sequence's whole context, so that they are the same for each of its programs.
     split_keys = tl.cdiv(tl.cdiv(context, MOST_SPLITS), SPLIT_KEYS) * SPLIT_KEYS
     begin = tl.maximum(begin, split * split_keys)

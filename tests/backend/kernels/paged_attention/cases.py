@@ -78,6 +78,8 @@ def made(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor,
         scores = torch.einsum("qhd,khd->hqk", q[begin : begin + queries].double(), keys) / head_dim**0.5
         weights = scores.masked_fill(~seen(batch, index), float("-inf")).softmax(-1)
         expected.append(torch.einsum("hqk,khd->qhd", weights, values).reshape(queries, -1))
+        if batch.window is not None:  # pages that no query sees may be another sequence's by now
+            kv[pages[: max(0, context - queries + 1 - batch.window) // 16]] = float("nan")
         begin, taken = begin + queries, taken + needed[index]
     return q.to(device), kv.to(dtype).to(device), table.to(device), torch.cat(expected)
 
