@@ -199,6 +199,7 @@ class Sequence:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0  # prefix hit at first admission
     pages: list[int] = field(default_factory=list)
+    window_pages: list[int] = field(default_factory=list)  # in their place, of layers that have their own
     checkpoint: StateCheckpoint | None = None  # the newest of its recurrent state; None: at its beginning
     row: int = -1  # in the state table while it runs
     adapter_slot: int = -1  # device slot of its adapter while it runs; -1: none

@@ -22,6 +22,7 @@ from backend.engine.step_report import RequestTrace, StepReport
 from backend.errors import AdapterGone, TryAgain
 from backend.kv.checkpoints import CheckpointPool
 from backend.kv.manager import KVManager
+from backend.kv.windows import WindowPages
 from backend.lora.store import AdapterStore
 from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.scheduler import Scheduler
@@ -68,6 +69,7 @@ class Engine:
             checkpoints=CheckpointPool(facts.num_checkpoints, facts.max_running)
             if facts.num_checkpoints
             else None,
+            windows=WindowPages(facts.num_window_pages, facts.window) if facts.num_window_pages else None,
         )
         self.max_running = min(config.max_running, facts.max_running)
         limits = SchedulerConfig(

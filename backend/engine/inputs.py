@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.engine.page_table import PageTable
 from backend.engine.state import StateTable
 from backend.kernels.device import has_triton
 from backend.kernels.lora import AdapterRows, DeviceSlots
 from backend.kernels.paged_attention import DeviceStep
 from backend.kernels.upload import Array, upload
-from backend.layers.step_input import Layout, StepInput, Words, lay_out
+from backend.layers.step_input import Layout, StepInput, WindowedPages, Words, lay_out
 from backend.sampling.logits import Ints
 from backend.sampling.sampler import SamplingBatch
 from backend.speculative.tree import paths
@@ -87,8 +88,9 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     draws = _draws(plan, rows, layout)
     sampling, pages = table.sampling(draws.rows, draws.positions), table.page_table
     adapter_slots = _adapter_slots(table, rows, layout)
+    windows, places = table.window_table, (rows[layout.owners], layout.places)
     arrays: list[Array] = [
-        pages.slots(rows[layout.owners], layout.places),
+        pages.slots(*places),
         np.array(token_ids, dtype=np.int32),
         layout.positions,
         layout.starts,
@@ -98,10 +100,13 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         layout.order,
         draws.token_index.astype(np.int32),
     ]
+    if windows is not None:
+        arrays += [windows.slots(*places), windows.changes()]
     if has_triton(device):  # what kernels in Triton alone read
         arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
     uploaded = upload(arrays, device)
     slots, ids, positions, starts, contexts, own_rows, bits, order, drawn_after, *others = uploaded
+    windowed, others = _windowed(windows, others)
     sampling_words, device_slots = None, None
     if others:
         changes, sampling_words, *parts = others
@@ -120,9 +125,19 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         rows=rows.tolist(),
         adapters=_adapter_rows(adapter_slots, device, device_slots),
         trees=trees,
+        windowed=windowed,
     )
     offsets, has_drafts = layout.starts[:-1].tolist(), plan.num_drafts > 0
     return PreparedStep(step_input, *draws, drawn_after, sampling, sampling_words, offsets, has_drafts)
+
+
+def _windowed(table: PageTable | None, uploaded: list[Tensor]) -> tuple[WindowedPages | None, list[Tensor]]:
+    """Where layers with a window have their own pages, if they have; and what else was uploaded."""
+    if table is None:
+        return None, uploaded
+    slots, changes, *others = uploaded
+    table.apply(changes)
+    return WindowedPages(slots, table.on_device), others
 
 
 def _adapter_slots(table: StateTable, rows: Ints, layout: Layout) -> Ints | None:

@@ -55,7 +55,10 @@ class ModelRunner:
         self._step = 0
         self._storage = storage
         self._facts = facts
-        self._table = StateTable(max_running, facts.max_model_tokens, facts.eos_token_ids, model.device)
+        self._table = StateTable(
+            *(max_running, facts.max_model_tokens, facts.eos_token_ids, model.device),
+            has_window_pages=facts.num_window_pages is not None,
+        )
         self._sampler = Sampler(facts.vocab_size, model.device)
         self._prompt_scores: dict[Sequence, list[TokenLogprobs | None]] = {}
 
@@ -223,16 +226,18 @@ class ModelRunner:
         slots = step.step_input.slots
         old, new = upload([np.array(sources), np.array(targets)], slots.device)
         self._storage.move(slots[old], slots[new])
+        if (windowed := step.step_input.windowed) is not None:
+            self._storage.move(windowed.slots[old], windowed.slots[new], is_windowed=True)
         if self.observers:
             for stream in streams:
                 stream[new] = stream[old]
 
     def _zero(self, sequence: Sequence, start: int, end: int) -> None:
         """Zero KV memory that holds NaN: attention multiplies masked slots by 0, and 0 * NaN is NaN."""
+        pages = sequence.pages, sequence.window_pages or sequence.pages
         for position in range(start, end):
-            page = sequence.pages[position // PAGE_TOKENS]
-            for layer in self._storage.layers:
-                layer[page, position % PAGE_TOKENS] = 0
+            index, offset = divmod(position, PAGE_TOKENS)
+            self._storage.zero(*(own[index] * PAGE_TOKENS + offset for own in pages))
 
     def _zero_rejected(self, step: PreparedStep, result: StepResult) -> None:
         """Zero the KV memory of rejected drafts, which may hold NaN though the sequence itself is sound."""

@@ -22,6 +22,8 @@ class RunnerFacts:
     max_running: int = 1 << 30  # sequences that recurrent states are there for
     max_draft_tokens: int | None = None  # verified per step and sequence; None: any number, also trees
     num_checkpoints: int | None = None  # kept copies of recurrent states; None: the model has no states
+    window: int = 0  # tokens, of the layers that have these pages
+    num_window_pages: int | None = None  # None: all layers have pages with the same numbers
 
     @property
     def num_states(self) -> int:

@@ -22,12 +22,21 @@ class StateTable:
     """Rows 0 … max_rows - 1, assigned by the scheduler; filled when the owner is first scheduled."""
 
     def __init__(
-        self, max_rows: int, max_model_tokens: int, eos_token_ids: frozenset[int], device: torch.device
+        self,
+        max_rows: int,
+        max_model_tokens: int,
+        eos_token_ids: frozenset[int],
+        device: torch.device,
+        *,
+        has_window_pages: bool = False,
     ) -> None:
         self._eos_token_ids = eos_token_ids
         self._owners: list[Sequence | None] = [None] * max_rows
         self._row_of: dict[Sequence, int] = {}
         self.page_table = PageTable(max_rows, pages_for(max_model_tokens), device)
+        self.window_table: PageTable | None = None  # of layers with a window, if they have their own pages
+        if has_window_pages:
+            self.window_table = PageTable(max_rows, pages_for(max_model_tokens), device)
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._temperature = np.zeros(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
@@ -53,6 +62,10 @@ class StateTable:
             # Pages after the chunk's own tokens are for drafts: they are given back, and may change.
             grow(row, sequence.pages, pages_for(chunk.end - len(chunk.draft)))
             rows.append(row)
+        if self.window_table is not None:
+            for chunk, row in zip(chunks, rows, strict=True):
+                num_kept = pages_for(chunk.end - len(chunk.draft))
+                self.window_table.grow(row, chunk.sequence.window_pages, num_kept)
         return np.array(rows, dtype=np.int64)
 
     def forget(self, sequence: Sequence) -> None:
@@ -109,6 +122,8 @@ class StateTable:
     def _clear(self, row: int) -> None:
         self._owners[row] = None
         self.page_table.clear(row)
+        if self.window_table is not None:
+            self.window_table.clear(row)
         self._edits.pop(row, None)
         self._banned_until.pop(row, None)
         self._num_top.pop(row, None)

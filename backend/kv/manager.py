@@ -6,11 +6,13 @@ published only after its keys and values have been computed. A running sequence 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from backend.kv.checkpoints import CheckpointPool, StateCopy, is_stop, last_edge, next_stop
 from backend.kv.pages import PagePool
 from backend.kv.prefix_tree import Node, PrefixTree, page_digest, root_digest
+from backend.kv.windows import WindowPages
 from backend.types import PAGE_TOKENS, Sequence, StateCheckpoint
 
 
@@ -51,7 +53,8 @@ def pages_for(num_tokens: int) -> int:
 class KVManager:
     """Allocates pages to sequences. `revision` and `kv_dtype` are part of every page's digest.
 
-    With `checkpoints` the model has recurrent states: a prefix hit ends where a state is known.
+    With `checkpoints` the model has recurrent states: a prefix hit ends where a state is known. With
+    `windows` layers have pages of their own, and a hit ends where their last ones are still there.
     Counters for metrics: free_pages, cached_pages, num_checkpoints, prefix_hit_tokens_total.
     """
 
@@ -63,6 +66,7 @@ class KVManager:
         kv_dtype: str,
         prefix_cache: bool = True,
         checkpoints: CheckpointPool | None = None,
+        windows: WindowPages | None = None,
     ) -> None:
         self.num_pages = num_pages
         self.prefix_hit_tokens_total = 0
@@ -70,6 +74,7 @@ class KVManager:
         self._kv_dtype = kv_dtype
         self._prefix_cache = prefix_cache
         self._checkpoints = checkpoints
+        self._windows = windows
         self._pool = PagePool(num_pages)
         self._tree = PrefixTree(num_pages)
         self._chains: dict[Sequence, _Chain] = {}
@@ -112,6 +117,8 @@ class KVManager:
         if not self._may_hit(sequence):
             return PrefixMatch([], 0, None)
         match = self._match_pages(sequence)
+        if self._windows is not None:
+            match = _cut_at(match, self._windows.longest_hit([node.page for node in match.nodes]))
         return match if self._checkpoints is None else _cut(match, self._checkpoints)
 
     def _match_pages(self, sequence: Sequence) -> PrefixMatch:
@@ -136,6 +143,8 @@ class KVManager:
             sequence.pages.append(node.page)
         sequence.num_computed_tokens = match.num_tokens
         sequence.checkpoint = match.checkpoint
+        if self._windows is not None:
+            self._windows.attach(sequence)
         if self._checkpoints is not None and match.checkpoint is not None:
             self._checkpoints.restore(match.checkpoint, sequence.row)
         chain = self._chain(sequence)
@@ -155,9 +164,13 @@ class KVManager:
         Returns the position up to which the sequence now has pages: `end`, or less if pages ran out.
         """
         pages = sequence.pages
-        missing = pages_for(end) - len(pages)
-        for _ in range(min(missing, self.free_pages)):
+        missing = min(pages_for(end) - len(pages), self.free_pages)
+        if self._windows is not None:
+            missing = min(missing, self._windows.num_free)
+        for _ in range(missing):
             pages.append(self._allocate())
+        if self._windows is not None:
+            self._windows.grow(sequence)
         return min(end, len(pages) * PAGE_TOKENS)
 
     def advance(self, sequence: Sequence, num_tokens: int) -> None:
@@ -170,6 +183,8 @@ class KVManager:
             self._publish(sequence)
             if self._checkpoints is not None and last_edge(after) > before:
                 self._write_checkpoint(sequence, self._checkpoints)
+        if self._windows is not None:
+            self._windows.leave_behind(sequence, before)
 
     def chunk_end(self, sequence: Sequence) -> int:
         """Where the next chunk of a running sequence ends at the latest: a checkpoint is written there."""
@@ -177,6 +192,11 @@ class KVManager:
         if self._checkpoints is None or not chain.is_open:
             return end
         return next_stop(sequence.num_computed_tokens, end, chain.branch)
+
+    def has_window_room(self, sequence: Sequence, match: PrefixMatch, running: Iterable[Sequence]) -> bool:
+        """Whether layers with windows of their own have room for it beside all that are running."""
+        hit = [node.page for node in match.nodes]
+        return self._windows is None or self._windows.has_room(len(sequence.tokens), hit, running)
 
     def take_state_copies(self) -> list[StateCopy]:
         """Copies of recurrent states to make now: call after each plan and each commit."""
@@ -189,6 +209,8 @@ class KVManager:
             page = pages.pop()
             self._pool.release(page)  # the last reference: such a page is never shared or published
             self._pool.free(page)
+        if self._windows is not None:
+            self._windows.trim(sequence)
 
     def next_digest(self, sequence: Sequence) -> bytes | None:
         """Return the digest of the prompt page that a running sequence will publish next, if any."""
@@ -200,6 +222,8 @@ class KVManager:
 
     def release(self, sequence: Sequence) -> None:
         """Release all pages of the sequence and reset its progress. Published pages stay in the tree."""
+        if self._windows is not None:
+            self._windows.release(sequence)
         for page in reversed(sequence.pages):
             if not self._pool.release(page):
                 continue
@@ -219,6 +243,8 @@ class KVManager:
         self._tree.check_invariants()
         if self._checkpoints is not None:
             self._checkpoints.check_invariants()
+        if self._windows is not None:
+            self._windows.check_invariants(sequences)
         users = [0] * self.num_pages
         for sequence in sequences:
             assert len(sequence.pages) * PAGE_TOKENS >= sequence.num_computed_tokens
@@ -239,7 +265,10 @@ class KVManager:
 
     def _allocate(self) -> int:
         if not self._pool.num_free:
-            self._pool.free(self._tree.evict())
+            page = self._tree.evict()
+            self._pool.free(page)
+            if self._windows is not None:
+                self._windows.forget(page)
         return self._pool.allocate()
 
     def _chain(self, sequence: Sequence) -> _Chain:
@@ -285,8 +314,18 @@ class KVManager:
             node = self._tree.find(digest)
             if node is None:
                 node = self._tree.insert(chain.deepest, digest, sequence.pages[index])
+            if self._windows is not None:
+                self._windows.publish(node.page, sequence.window_pages[index])
             chain.deepest = node
             chain.num_published = index + 1
+
+
+def _cut_at(match: PrefixMatch, count: int) -> PrefixMatch:
+    """The first nodes of the hit."""
+    if count == len(match.nodes):
+        return match
+    nodes = match.nodes[:count]
+    return PrefixMatch(nodes, sum(node.pins == 0 for node in nodes), match.nodes[count].digest)
 
 
 def _cut(match: PrefixMatch, checkpoints: CheckpointPool) -> PrefixMatch:

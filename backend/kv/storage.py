@@ -24,6 +24,7 @@ class KVShape:
     head_dim: int
     source: int | None = None  # the earlier layer of this shape that stores them; None: the layer itself
     sides: int = 2  # 1: only keys; values are parts of them
+    is_windowed: bool = False  # only the last tokens are ever read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,15 @@ class KVLayout:
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers, keys and values, scales included."""
-        pages = (self.page_shape(self.layers[number]) for number in self.own)
+        return self._page_bytes(self.own)
+
+    @property
+    def window_page_bytes(self) -> int:
+        """Bytes of one page over the layers with a window."""
+        return self._page_bytes([number for number in self.own if self.layers[number].is_windowed])
+
+    def _page_bytes(self, layers: list[int]) -> int:
+        pages = (self.page_shape(self.layers[number]) for number in layers)
         return sum(math.prod(page) for page in pages) * self.dtype.itemsize
 
 
@@ -69,34 +78,45 @@ def _zeros(size: tuple[int, ...], layout: KVLayout, model: str) -> Tensor:
 class KVStorage:
     """Keys and values by layer, [num_pages, 16, sides, kv_heads, width]; axis 2 is (key, value), or (key).
 
-    A page has one number in all layers. Layers of one shape are parts of one tensor. Pages start as zeros
-    and only ever hold finite numbers: attention multiplies masked slots by 0, and 0 * NaN would leak from one
-    sequence into another.
+    A page has one number in all layers, but in those with a window where they have pages of their own. Layers
+    of one shape are parts of one tensor. Pages start as zeros and only ever hold finite numbers: attention
+    multiplies masked slots by 0, and 0 * NaN would leak from one sequence into another.
     """
 
-    __slots__ = ("layers", "layout", "memory", "slots", "states")
+    __slots__ = ("layers", "layout", "memory", "num_pages", "slots", "states")
 
-    def __init__(self, layout: KVLayout, num_pages: int, num_states: int = 1, model: str = "") -> None:
-        """`model`: its name, for the error where memory is short. Raises CheckpointError."""
+    def __init__(
+        self,
+        layout: KVLayout,
+        num_pages: int,
+        num_states: int = 1,
+        model: str = "",
+        *,
+        num_window_pages: int | None = None,
+    ) -> None:
+        """`num_window_pages`: those of layers with a window; None: they have the pages of the others.
+
+        `model`: its name, for the error where memory is short. Raises CheckpointError.
+        """
+        if num_window_pages is None:
+            layout = replace(layout, layers=tuple(replace(own, is_windowed=False) for own in layout.layers))
         self.layout = layout
+        self.num_pages = num_pages
         counts = Counter(layout.layers[number] for number in layout.own)
-        # By distinct shape, [its layers, num_pages, 16, sides, kv_heads, width].
+        pages = num_pages, num_window_pages or 0
+        # By distinct shape, [its layers, its pages, 16, sides, kv_heads, width].
         self.memory = [
-            _zeros((count, num_pages, *layout.page_shape(shape)), layout, model)
+            _zeros((count, pages[shape.is_windowed], *layout.page_shape(shape)), layout, model)
             for shape, count in counts.items()
         ]
         parts = {shape: iter(memory.unbind()) for shape, memory in zip(counts, self.memory, strict=True)}
         self.layers: list[Tensor] = []
         for shape in layout.layers:
+            assert shape.source is None or layout.layers[shape.source].is_windowed is shape.is_windowed
             self.layers.append(next(parts[shape]) if shape.source is None else self.layers[shape.source])
         self.states = None if layout.states is None else StateStorage(layout.states, num_states)
         # By layer, [num_pages * 16, sides * kv_heads, width].
         self.slots: list[Tensor] = [layer.flatten(0, 1).flatten(1, 2) for layer in self.layers]
-
-    @property
-    def num_pages(self) -> int:
-        """Pages in total, free or not."""
-        return int(self.layers[0].shape[0])
 
     def write(self, layer: int, slots: Tensor, keys_values: Tensor) -> None:
         """Store `keys_values` [T, sides * kv_heads, head_dim], keys first, at `slots` [T] of one layer."""
@@ -117,9 +137,18 @@ class KVStorage:
             target.view(count, width + num_more, *source.shape[1:])[:, :width] = source[pages]
         return copy
 
-    def move(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy the slots `sources` [n] to `targets` [n] in every layer; they may overlap."""
+    def zero(self, slot: int, window_slot: int) -> None:
+        """Zero a slot in every layer; in those with a window of their own pages another one."""
+        for slots, shape in zip(self.slots, self.layout.layers, strict=True):
+            slots[window_slot if shape.is_windowed else slot] = 0
+
+    def move(self, sources: Tensor, targets: Tensor, *, is_windowed: bool = False) -> None:
+        """Copy the slots `sources` [n] to `targets` [n] in every layer, with a window of its own pages or
+        without; they may overlap.
+        """
         for number in self.layout.own:
+            if self.layout.layers[number].is_windowed is not is_windowed:
+                continue
             layer = self.slots[number]
             # Torch copies no rows of float8 by index.
             slots = layer.view(torch.int8) if layer.dtype in LARGEST else layer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -23,7 +23,7 @@ class AttentionContext:
 
     plan: AttentionPlan
     angles: Angles  # of the first of Decoder.ropes
-    slots: Tensor  # [T], where the keys and values of each token go
+    slots: Mapping[int | None, Tensor]  # by window, [T]: where the keys and values of each token go
     kv: KVStorage
     adapters: AdapterRows | None = None  # None: no row uses one
     by_rope: Sequence[Angles] = ()  # the angles of each of Decoder.ropes
@@ -67,7 +67,7 @@ class Attention:
 
     def __call__(self, x: Tensor, context: AttentionContext) -> Tensor:
         """x [T, D] → [T, D]. Writes the keys and values of the step's tokens in this layer."""
-        layer, kv = self.shape.layer, context.kv
-        queries = self.store(x, context.angles, context.slots, kv, context.adapters)
-        attended = paged_attention(queries, kv.layers[layer], context.plan.by_window[self.shape.window])
+        layer, window, kv = self.shape.layer, self.shape.window, context.kv
+        queries = self.store(x, context.angles, context.slots[window], kv, context.adapters)
+        attended = paged_attention(queries, kv.layers[layer], context.plan.by_window[window])
         return self.out(attended, context.adapters)

@@ -47,7 +47,7 @@ class ValueAttention(VariantAttention):
             values = self.value_norm(heads[:, -shape.num_kv_heads :])  # keys, where there are no others
             self._turn(turned, context)
             keys_values = torch.cat((turned[:, shape.num_heads :], values), dim=1)
-            context.kv.write(shape.layer, context.slots, keys_values)
+            context.kv.write(shape.layer, context.slots[shape.window], keys_values)
         else:
             self._turn(heads, context)
         queries = heads[:, : shape.num_heads]

@@ -66,7 +66,7 @@ class VariantAttention(Attention):
         if (growth := self.spec.query_growth) is not None:
             periods = context.angles.positions // growth.period
             queries *= (1 + growth.beta * periods.float().log1p()).to(queries.dtype)[:, None, None]
-        context.kv.write(shape.layer, context.slots, keys_values)
+        context.kv.write(shape.layer, context.slots[shape.window], keys_values)
         attended = self._attend(queries, context.kv.layers[shape.layer], context.plan.by_window[shape.window])
         if gates is not None:
             attended = sigmoid_gate(torch.cat((gates.flatten(1), attended), dim=1))

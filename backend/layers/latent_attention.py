@@ -80,7 +80,7 @@ class LatentAttention:
         plain = weights.keys(queries[..., : latent.plain_dim])
         normed = weights.norm(stored.contiguous())
         heads = torch.cat((torch.cat((plain, normed[:, None]), dim=1), turned), dim=2)
-        context.kv.write(self.layer, context.slots, heads[:, -1:])
+        context.kv.write(self.layer, context.slots[None], heads[:, -1:])
         attended = self._attend(heads[:, :-1] * self.query_scale, context)
         return weights.out(weights.values(attended[..., : latent.rank]).flatten(1), rows)
 

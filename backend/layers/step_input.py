@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,13 @@ Words = NDArray[np.int32]
 Ints = NDArray[np.int64]
 Trees = Mapping[int, tuple[int, ...]]
 """By index of the sequences whose tokens are a draft tree: parents of all of them but the first."""
+
+
+class WindowedPages(NamedTuple):
+    """Where layers with a window have keys and values, if they have pages of their own."""
+
+    slots: Tensor  # [T], as StepInput's
+    page_table: Tensor  # as DeviceStep's
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class StepInput:
     adapters: AdapterRows | None = None  # of the T tokens; None: none uses one
     trees: Trees = field(default_factory=dict)
     states: Sequence[int] = ()  # [B] slots of recurrent states; empty: `rows`
+    windowed: WindowedPages | None = None  # None: layers with a window have the pages of the others
 
     def __post_init__(self) -> None:
         assert self.token_ids.shape == self.slots.shape == self.positions.shape

@@ -191,6 +191,12 @@ def open_context(
     """What attention of all layers needs for a step; `dtype` is that of activations."""
     angles = [rope(step.positions, max(step.context_lens)) for rope in ropes]
     lengths = step.query_lens, step.context_lens
-    plan = plan_attention(Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows)
+    own, windows = Step(*lengths, step.rows, step.trees, step.on_device, dtype), config.windows
+    slots: dict[int | None, Tensor] = dict.fromkeys(windows, step.slots)
+    if step.windowed is None:
+        plan = plan_attention(own, windows)
+    else:
+        plan = plan_attention(own, windows, step.windowed.page_table)
+        slots = dict.fromkeys(windows, step.windowed.slots) | {None: step.slots}
     chunks = None if kv.states is None else kv.states.begin(step.states or step.rows, *lengths)
-    return AttentionContext(plan, angles[0], step.slots, kv, step.adapters, angles, chunks=chunks)
+    return AttentionContext(plan, angles[0], slots, kv, step.adapters, angles, chunks=chunks)

@@ -56,9 +56,11 @@ class LoadedModel:
         """The shape of KV memory; `kv_layout.page_bytes` is the size of a page."""
         return self.precision.kv_layout(self.config)
 
-    def new_kv_storage(self, num_pages: int, num_states: int = 1, model: str = "") -> KVStorage:
+    def new_kv_storage(
+        self, num_pages: int, num_states: int = 1, model: str = "", *, num_window_pages: int | None = None
+    ) -> KVStorage:
         """KV memory of `num_pages` pages, zeroed, and of as many recurrent states if the model has some."""
-        return KVStorage(self.kv_layout, num_pages, num_states, model)
+        return KVStorage(self.kv_layout, num_pages, num_states, model, num_window_pages=num_window_pages)
 
     def open(self, step: StepInput, kv: KVStorage) -> AttentionContext:
         """Plan the step's attention: what `forward` needs, apart from tokens."""

@@ -41,7 +41,10 @@ class Precision:
         """The shape of the model's KV memory."""
         own = model.attentions
         shapes = tuple(
-            KVShape(each.num_kv_heads, each.head_dim, each.kv_source, 2 if each.latent is None else 1)
+            KVShape(
+                *(each.num_kv_heads, each.head_dim, each.kv_source, 2 if each.latent is None else 1),
+                is_windowed=each.window is not None,
+            )
             for each in own
         )
         states = StateLayout(model.states, self.device) if model.states else None

@@ -351,7 +351,8 @@ class Scheduler:
             return True
         num_new = pages_for(len(sequence.tokens)) - len(match.nodes)
         # Each running sequence may soon need one more page: keep those free, or some would be preempted.
-        return num_new + match.num_evictable <= self._kv.free_pages - reserved - len(self._running)
+        has_pages = num_new + match.num_evictable <= self._kv.free_pages - reserved - len(self._running)
+        return has_pages and self._kv.has_window_room(sequence, match, self._running.values())
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence]) -> bool:
         """Allocate a page for the next token, preempting the newest, background sequences first.

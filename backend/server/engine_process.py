@@ -49,7 +49,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     loaded = load_drafters(config, model)
     adapters = open_adapters(config, model)  # before KV memory is measured: slots take theirs on a GPU
     facts = runner_facts(config, model, loaded.page_bytes)
-    storage = model.new_kv_storage(facts.num_pages, facts.num_states, config.model)
+    storage = model.new_kv_storage(
+        facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
+    )
     runner = ModelRunner(model, storage, facts, facts.max_running, adapters)
     opened = loaded.open(storage)
     runner.observers += opened.observers

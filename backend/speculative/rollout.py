@@ -143,7 +143,7 @@ class RolloutKV:
         columns = torch.arange(begin + num_seen - num_queries, begin + num_seen, device=mask.device)
         rows = torch.arange(self._count, device=mask.device)[:, None] * self._length
         plan = AttentionPlan({None: self._plan(num_queries, mask.to(angles.table.dtype))})
-        return AttentionContext(plan, angles, (rows + columns).view(-1), self.kv)
+        return AttentionContext(plan, angles, {None: (rows + columns).view(-1)}, self.kv)
 
     def _plan(self, num_queries: int, mask: Tensor) -> list[Group]:
         group = Group(

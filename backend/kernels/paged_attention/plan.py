@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -142,8 +142,17 @@ class AttentionPlan:
     by_window: Mapping[int | None, WindowPlan | list[Group]]
 
 
-def plan_attention(step: Step, windows: Iterable[int | None]) -> AttentionPlan:
-    """Plan a step for each layer's window; one that all contexts fit in shares the plan of full attention."""
+def plan_attention(
+    step: Step, windows: Iterable[int | None], page_table: Tensor | None = None
+) -> AttentionPlan:
+    """Plan a step for each layer's window; one that all contexts fit in shares the plan of full attention.
+
+    `page_table`: of layers with a window, where it is another.
+    """
+    if page_table is not None:
+        own = replace(step, on_device=replace(step.on_device, page_table=page_table))
+        windowed = plan_attention(own, [window for window in windows if window is not None])
+        return AttentionPlan({None: WindowPlan(step, None), **windowed.by_window})
     longest = max(step.context_lens)
     effective = {window: None if window is None or window >= longest else window for window in windows}
     plans = {window: WindowPlan(step, window) for window in set(effective.values())}

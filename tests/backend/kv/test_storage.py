@@ -55,6 +55,27 @@ def test_a_copy_has_the_pages_of_each_sequence_and_empty_ones_after_them() -> No
     assert not (storage.layers[1] == 7.0).all()
 
 
+def test_layers_with_windows_have_pages_of_their_own() -> None:
+    layout = replace(LAYOUT, layers=(WIDE, replace(WIDE, is_windowed=True), WIDE), dtype=torch.float32)
+    one, split = KVStorage(layout, 6), KVStorage(layout, 6, num_window_pages=2)
+    assert [len(layer) for layer in one.layers] == [6] * 3 and one.num_pages == split.num_pages == 6
+    assert [len(layer) for layer in split.layers] == [6, 2, 6]
+    num_bytes = sum(memory.nbytes for memory in split.memory)
+    assert num_bytes == 6 * (layout.page_bytes - layout.window_page_bytes) + 2 * layout.window_page_bytes
+    assert layout.window_page_bytes * 3 == layout.page_bytes and not LAYOUT.window_page_bytes
+    for layer in split.layers:
+        layer.view(-1, 16).copy_(torch.arange(layer.numel() // 16, dtype=torch.float32)[:, None])
+    before = [slots.clone() for slots in split.slots]
+    split.move(torch.tensor([90]), torch.tensor([7]))
+    split.move(torch.tensor([30]), torch.tensor([8]), is_windowed=True)
+    split.zero(9, 10)
+    for slots, old, (source, target, zeroed) in zip(
+        split.slots, before, [(90, 7, 9), (30, 8, 10), (90, 7, 9)], strict=True
+    ):
+        old[target], old[zeroed] = old[source].clone(), 0
+        assert torch.equal(slots, old)
+
+
 @pytest.mark.parametrize("layout", [LAYOUT, *EIGHT_BITS, MIXED, replace(MIXED, dtype=torch.int8), KEYS])
 def test_page_bytes_is_the_size_of_a_page(layout: KVLayout) -> None:
     storage = KVStorage(layout, 5)

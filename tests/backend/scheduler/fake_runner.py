@@ -11,6 +11,7 @@ import functools
 from backend.kv.checkpoints import CheckpointPool
 from backend.kv.manager import KVManager
 from backend.kv.states import MAX_LOGGED
+from backend.kv.windows import WindowPages
 from backend.scheduler import Scheduler, SchedulerConfig
 from backend.types import PAGE_TOKENS, Plan, Request, SamplingParams, Sequence, SequenceStatus
 
@@ -49,13 +50,25 @@ class FakeRunner:
     """Drives a scheduler as the engine does, one step at a time, on a simulated clock."""
 
     def __init__(
-        self, config: SchedulerConfig, num_pages: int, prefix_cache: bool = True, num_checkpoints: int = 0
+        self,
+        config: SchedulerConfig,
+        num_pages: int,
+        prefix_cache: bool = True,
+        num_checkpoints: int = 0,
+        windows: tuple[int, int] | None = None,
     ) -> None:
-        """With checkpoints the model has recurrent states, too."""
+        """With checkpoints the model has recurrent states, too; with windows, (pages, tokens) of them."""
         pool = CheckpointPool(num_checkpoints, config.max_running) if num_checkpoints else None
         self.kv = KVManager(
-            num_pages, revision="r", kv_dtype="float32", prefix_cache=prefix_cache, checkpoints=pool
+            num_pages,
+            revision="r",
+            kv_dtype="float32",
+            prefix_cache=prefix_cache,
+            checkpoints=pool,
+            windows=WindowPages(*windows) if windows else None,
         )
+        self.window, num_window_pages = (windows[1], windows[0]) if windows else (0, 0)
+        self.window_slots: list[int | None] = [None] * (num_window_pages * PAGE_TOKENS)
         # By slot, position → state there, for those that it can go on from; None: the model has none.
         self.states: list[dict[int, int]] | None = None
         if num_checkpoints:
@@ -144,11 +157,20 @@ class FakeRunner:
             if position >= start:
                 self.slots[slot] = wanted[position]
             assert self.slots[slot] == wanted[position], f"position {position} holds the wrong content"
+        if self.window:
+            self.compute_windowed(sequence, start, end, wanted)
         if self.states is not None:
             known = self.states[sequence.row]
             assert start == 0 or known[start] == wanted[start - 1], f"the state at {start} is another's"
             first = start if end - start <= MAX_LOGGED else end
             self.states[sequence.row] = {p: wanted[p - 1] for p in range(max(1, first), end + 1)}
+
+    def compute_windowed(self, sequence: Sequence, start: int, end: int, wanted: list[int]) -> None:
+        for position in range(max(0, start + 1 - self.window), end):
+            slot = sequence.window_pages[position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
+            if position >= start:
+                self.window_slots[slot] = wanted[position]
+            assert self.window_slots[slot] == wanted[position], f"position {position} is not in the window"
 
     def copy_states(self) -> None:
         for copy in self.kv.take_state_copies():

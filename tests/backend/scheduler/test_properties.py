@@ -28,6 +28,7 @@ class Machine:
     max_queue: int
     prefix_cache: bool
     num_checkpoints: int = 0
+    windows: tuple[int, int] | None = None  # pages and tokens
 
     def runner(self) -> FakeRunner:
         config = SchedulerConfig(
@@ -36,7 +37,7 @@ class Machine:
             max_running=self.max_running,
             max_queue=self.max_queue,
         )
-        return FakeRunner(config, self.num_pages, self.prefix_cache, self.num_checkpoints)
+        return FakeRunner(config, self.num_pages, self.prefix_cache, self.num_checkpoints, self.windows)
 
 
 machines = st.builds(
@@ -129,6 +130,23 @@ def test_every_request_goes_on_from_its_own_state(
         play(machine, works)
 
 
+@st.composite
+def windowed_machines(draw: st.DrawFn) -> Machine:
+    """With pages for two windows at least, as the engine has, but often too few for all that runs."""
+    window = draw(st.sampled_from([1, 2, 15, 16, 17, 18, 33, 60, 150]))
+    pages = draw(st.integers(2 * (-(-window // 16) + 2), 24))
+    return replace(draw(machines), windows=(pages, window))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    windowed_machines(),
+    st.lists(st.one_of(additions, additions, steps, aborts), max_size=40),
+)
+def test_every_request_has_its_own_window(machine: Machine, works: list[Addition | int | tuple[int]]) -> None:
+    play(machine, works)
+
+
 @contextlib.contextmanager
 def close_checkpoints() -> Iterator[None]:
     """At every page, so that short prompts have some."""
@@ -150,6 +168,11 @@ def play(machine: Machine, works: list[Addition | int | tuple[int]]) -> None:
                 runner.step()
     runner.run(max_steps=5_000)
     check_ended(runner)
+
+
+@pytest.mark.parametrize(("num_pages", "window_pages"), [(40, 13), (200, 20), (17, 17)])
+def test_thousands_of_random_steps_leak_no_window(num_pages: int, window_pages: int) -> None:
+    play_at_random(Machine(num_pages, 6, 64, 20, prefix_cache=True, windows=(window_pages, 40)))
 
 
 @pytest.mark.parametrize(("num_pages", "num_checkpoints"), [(13, 0), (17, 0), (30, 0), (17, 4), (30, 20)])

@@ -83,15 +83,15 @@ def test_a_drafted_token_sees_what_is_visible_and_its_own_path(*, is_tree: bool)
     kv = RolloutKV(storage, table, visible, 5, first_layer=1)
     angles = Angles(torch.zeros(2, 1, 8), torch.zeros(3, dtype=torch.int32))
     drafted = torch.randn(5, 3, 4, 8)  # keys and values of 3 sequences: a token, then two or four
-    kv.kv.write(0, kv.next(None, angles).slots, drafted[0])
+    kv.kv.write(0, kv.next(None, angles).slots[None], drafted[0])
     if is_tree:
         is_seen = torch.tensor([[True, False], [False, True]]).expand(3, -1, -1)
         context = kv.next(is_seen, angles)
-        kv.kv.write(0, context.slots, torch.stack((drafted[1], drafted[2]), dim=1).flatten(0, 1))
+        kv.kv.write(0, context.slots[None], torch.stack((drafted[1], drafted[2]), dim=1).flatten(0, 1))
         paths_seen = [[0, 1], [0, 2]]
     else:
         context = kv.next(torch.ones(3, 1, 1, dtype=torch.bool), angles)
-        kv.kv.write(0, context.slots, drafted[1])
+        kv.kv.write(0, context.slots[None], drafted[1])
         paths_seen = [[0, 1]]
     queries = torch.randn(3 * len(paths_seen), 4, 8)
     found = paged_attention(queries, kv.kv.layers[0], context.plan.by_window[None])
