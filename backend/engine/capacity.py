@@ -11,6 +11,7 @@ import torch
 from backend.config import EngineConfig
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
+from backend.kv.manager import pages_for
 from backend.kv.states import MAX_LOGGED, StateLayout
 from backend.models.checkpoint_config import context_tokens
 from backend.models.loaded import LoadedModel
@@ -36,6 +37,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
 
     num_pages = num_pages_for(config, model, drafter_page_bytes)
     wanted = context_tokens(model.config, config.max_model_tokens)
+    window, num_window_pages = max((own for own in model.config.windows if own is not None), default=0), None
+    if window and window < wanted and model.kv_layout.states is None:
+        num_pages, num_window_pages = split_pages(config, model, num_pages, window, drafter_page_bytes)
     states = model.kv_layout.states
     slots = None if states is None else state_slots(config, states)
     if states is not None and slots is not None:
@@ -50,6 +54,8 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
         max_running=config.max_running if slots is None else slots.num_running,
         max_draft_tokens=None if slots is None else MAX_LOGGED - 1,
         num_checkpoints=None if slots is None else slots.num_checkpoints,
+        window=window,
+        num_window_pages=num_window_pages,
     )
 
 
@@ -77,6 +83,32 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
     if num_pages < 1:
         raise CheckpointError(f"{source}; raise kv_cache_bytes or num_pages of model {config.model!r}")
     return num_pages
+
+
+def split_pages(
+    config: EngineConfig, model: LoadedModel, num_pages: int, window: int, drafter_page_bytes: int
+) -> tuple[int, int | None]:
+    """Pages of the layers without a window and of those with one, in the memory of `num_pages` of both.
+
+    Windows get what all running requests need, and as much again for cached prefixes, but no more than three
+    quarters of `num_pages`: requests shorter than the window need as many pages there. None: no split.
+    """
+    least = pages_for(window) + 2
+    wanted = 2 * (config.max_running * least + pages_for(config.max_batch_tokens))
+    if config.num_pages is not None:
+        return num_pages, wanted if wanted < num_pages else None
+    layout = model.kv_layout
+    full_bytes = layout.page_bytes - layout.window_page_bytes + drafter_page_bytes
+    num_window_pages = min(wanted, num_pages * 3 // 4) if full_bytes else num_pages
+    if num_window_pages < 2 * least:
+        return num_pages, None
+    useful = max(num_pages, _max_useful_pages(config, model))
+    if not full_bytes:
+        return useful, num_window_pages
+    fitting = num_pages + (num_pages - num_window_pages) * layout.window_page_bytes // full_bytes
+    if fitting > useful and config.kv_cache_bytes:
+        num_window_pages += (fitting - useful) * full_bytes // layout.window_page_bytes
+    return min(fitting, useful), num_window_pages
 
 
 def _context_that_fits(config: EngineConfig, wanted: int, num_pages: int) -> int:

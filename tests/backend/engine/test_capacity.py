@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from backend.config import EngineConfig
 from backend.engine.capacity import num_pages_for, runner_facts
+from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
+from backend.kv.storage import KVStorage
 from backend.models.loaded import LoadedModel, load_model
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 
@@ -76,3 +80,70 @@ def test_a_context_that_memory_lowers_is_logged(
     assert len(caplog.records) == bool(said)
     for part in said.split("|"):
         assert part in caplog.text
+
+
+LONG, WINDOW = 8192, 512
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """Gemma 3's five layers with a window for each without."""
+    folder: Path = tmp_path_factory.mktemp("windowed")
+    variant = next(v for v in VARIANTS if v.name == "gemma3")
+    changes = {"num_hidden_layers": 6, "sliding_window": WINDOW, "max_position_embeddings": LONG}
+    write_checkpoint(replace(variant, changes=variant.changes | changes), folder)
+    model = load_model(EngineConfig(model="t", checkpoint=str(folder), device="cpu"))
+    assert model.config.windows == (*(WINDOW,) * 5, None)
+    return model
+
+
+def split(model: LoadedModel, num_sequences: int, **changes: int) -> RunnerFacts:
+    """With the memory of so many sequences of 8,192 tokens in pages of all layers."""
+    kv_cache_bytes = num_sequences * LONG // 16 * model.kv_layout.page_bytes
+    config = config_of(Path(model.config.checkpoint), kv_cache_bytes=kv_cache_bytes, **changes)
+    facts = runner_facts(config, model)
+    layout = replace(model.kv_layout, device=torch.device("meta"))
+    memory = KVStorage(layout, facts.num_pages, num_window_pages=facts.num_window_pages).memory
+    assert kv_cache_bytes * 0.999 < sum(part.nbytes for part in memory) <= kv_cache_bytes
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("before", "max_running", "after"), [(10, 128, 22), (32, 128, 104), (32, 32, 64), (100, 128, 256)]
+)
+def test_long_sequences_that_fit(windowed: LoadedModel, before: int, max_running: int, after: int) -> None:
+    facts = split(windowed, before, max_running=max_running)
+    assert facts.num_window_pages is not None and facts.window == WINDOW
+    per_sequence = WINDOW // 16 + 2
+    assert min(facts.num_pages * 16 // LONG, facts.num_window_pages // per_sequence) == after
+    # Shorter ones all fit that may run, or three quarters of those that did.
+    is_enough = facts.num_window_pages >= 2 * max_running * per_sequence
+    assert is_enough or facts.num_window_pages == before * LONG // 16 * 3 // 4
+
+
+def test_memory_is_split_only_where_that_helps(
+    checkpoint: Path, model: LoadedModel, windowed: LoadedModel
+) -> None:
+    assert runner_facts(config_of(checkpoint), model).num_window_pages is None
+    assert split(windowed, 32, max_model_tokens=WINDOW).num_window_pages is None
+    folder = Path(windowed.config.checkpoint)
+    few = runner_facts(config_of(folder, kv_cache_bytes=88 * windowed.kv_layout.page_bytes), windowed)
+    assert (few.num_pages, few.num_window_pages) == (88, None)  # three quarters are no two windows
+    pages = {"max_running": 2, "max_batch_tokens": 64, "num_pages": 145}
+    assert runner_facts(config_of(folder, **pages), windowed).num_window_pages == 2 * (2 * 34 + 4)
+    assert runner_facts(config_of(folder, **pages | {"num_pages": 144}), windowed).num_window_pages is None
+
+
+def test_drafters_keep_what_they_need_for_each_page(windowed: LoadedModel) -> None:
+    page_bytes = windowed.kv_layout.page_bytes
+    config = config_of(Path(windowed.config.checkpoint), kv_cache_bytes=4000 * page_bytes)
+    facts = runner_facts(config, windowed, drafter_page_bytes=page_bytes)
+    assert facts.num_window_pages == 1500 and facts.num_pages == 2000 + 500 * 5 // 7
+
+
+def test_where_all_layers_have_windows_pages_are_as_many_as_can_be_used(tmp_path: Path) -> None:
+    write_checkpoint(next(v for v in VARIANTS if v.name == "mistral-window"), tmp_path)
+    model = load_model(EngineConfig(model="t", checkpoint=str(tmp_path), device="cpu"))
+    config = config_of(tmp_path, kv_cache_bytes=40 * model.kv_layout.page_bytes, max_running=8)
+    facts = runner_facts(config, model)
+    assert (facts.num_window_pages, facts.num_pages, facts.max_model_tokens) == (40, 2 * 8 * 32, 512)
