@@ -43,6 +43,7 @@ SUITES = {
     "backend/engine/pairs/test_seeds.py": "a seed, alone and in company",
     "backend/engine/pairs/test_table.py": "the generated tables of backend/FEATURES.md",
     "backend/engine/test_recurrent_states.py": "a model with recurrent states in an engine",
+    "backend/engine/test_windows.py": "layers with pages of their own in an engine",
     "backend/engine/test_waits.py": "what a whole step copies to its device, and waits for",
     "backend/kernels/test_company.py": "operations whose rows are the same bits in any company",
     "backend/lora/test_cost.py": "cost of adapters for requests without one",

@@ -98,7 +98,7 @@ def windowed(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 
 def split(model: LoadedModel, num_sequences: int, **changes: int) -> RunnerFacts:
-    """With the memory of so many sequences of 8,192 tokens in pages of all layers."""
+    """With the memory of this number of sequences of 8,192 tokens in pages of all layers."""
     kv_cache_bytes = num_sequences * LONG // 16 * model.kv_layout.page_bytes
     config = config_of(Path(model.config.checkpoint), kv_cache_bytes=kv_cache_bytes, **changes)
     facts = runner_facts(config, model)

@@ -65,7 +65,7 @@ class Subject:
         adapters: AdapterStore | None = None,
         **changes: Any,  # noqa: ANN401
     ) -> tuple[Engine, PoisoningRunner]:
-        """With so many pages of windows, or None."""
+        """With this number of pages for windows, or None."""
         values = {"max_running": 4, "max_batch_tokens": 256, "num_pages": 128} | changes
         config = msgspec.structs.replace(self.config, **values)
         facts = replace(
@@ -80,7 +80,7 @@ class Subject:
 
     @property
     def least_pages(self) -> int:
-        """Of windows: an engine has no fewer."""
+        """The fewest pages for windows that an engine has."""
         return 2 * (-(-self.window // 16) + 2)
 
     def requests(self) -> list[Request]:
