@@ -28,7 +28,7 @@ tenants:
 """
 HELD_KEY = "sk-canary-2"
 IN_FORCE_S = 1.0
-SLACK_S = 10.0  # for a busy machine
+SLACK_S = 29.0  # for a busy machine; a file that is read every minute takes longer still
 
 
 def line(key: str, **fields: str) -> str:
