@@ -143,8 +143,15 @@ def resumed(request: Request, cut: int, outputs: list[StepOutput]) -> Request:
     return msgspec.structs.replace(request, request_id=name, resume_token_ids=tokens[:cut])
 
 
+# Drafters that look text up find resumed tokens where they find a prompt's: one of them does for all.
+UNLIKE = ("none", "ngram", "random")
+
+
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("drafter", ["none", *DRAFTERS])
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(d, marks=() if d in UNLIKE else pytest.mark.slow) for d in ("none", *DRAFTERS)],
+)
 def test_resumed_at_any_cut_the_output_goes_on_as_if_nothing_had_been(
     model: LoadedModel, drafter: str, case: str
 ) -> None:
