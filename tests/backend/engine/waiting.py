@@ -34,6 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
     "log-probabilities": {"logprobs": 3},
     "adapter": {},
 }
+CASES["all edits"] = CASES["penalties"] | CASES["bans"] | CASES["log-probabilities"]
+WITH_GRAMMARS = ("grammar", "all edits")
 DRAFTS: dict[str, Draft] = {
     "decode": [],
     "chain": [3, 4],
@@ -137,7 +139,7 @@ def drive(engine: Engine, drafter: Scripted, case: str, digest: str) -> dict[str
             request_id=str(name), prompt_token_ids=prompt, params=params, adapter=digest, adapter_name="a"
         )
         engine.add(request)
-        if case == "grammar":
+        if case in WITH_GRAMMARS:
             engine._active[str(name)].sequence.grammar = Anything()
     runner = engine._runner
     assert isinstance(runner, ModelRunner)
