@@ -7,11 +7,13 @@ JSON record of each kernel and architecture.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,24 +97,31 @@ def absent_device(arch: int, compiled: list[Any]) -> Iterator[None]:
 
 
 def machine_code(case: str, kernel: Any, arch: int) -> MachineCode:  # noqa: ANN401 - Triton has no types
+    registers, stack_bytes, names = _contents(kernel.asm["cubin"])
+    return MachineCode(
+        case,
+        kernel.metadata.name,
+        arch,
+        registers,
+        stack_bytes,
+        kernel.metadata.shared,
+        sum(names[name] for name in names if re.match(r"LD(G|GSTS)\.E.*128|UBLK|UTMA", name)),
+        sorted({name.split(".")[0] for name in names if re.match(_TENSOR_CORES, name)}),
+        sum(names[name] for name in names if re.match(r"LDL|STL", name)),
+    )
+
+
+@functools.cache  # cases share kernels
+def _contents(cubin: bytes) -> tuple[int, int, Counter[str]]:
+    """Registers, bytes of the stack, and how often there is each instruction."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(kernel.asm["cubin"])
+        file.write(cubin)
         file.flush()
         use, text = _output("cuobjdump", "-res-usage", file.name), _output("nvdisasm", "-c", file.name)
     found = re.search(r"REG:(\d+) STACK:(\d+)", use)
     assert found is not None, use
     names = re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", text, re.MULTILINE)
-    return MachineCode(
-        case,
-        kernel.metadata.name,
-        arch,
-        int(found[1]),
-        int(found[2]),
-        kernel.metadata.shared,
-        sum(bool(re.match(r"LD(G|GSTS)\.E.*128|UBLK|UTMA", name)) for name in names),
-        sorted({name.split(".")[0] for name in names if re.match(_TENSOR_CORES, name)}),
-        sum(bool(re.match(r"LDL|STL", name)) for name in names),
-    )
+    return int(found[1]), int(found[2]), Counter(names)
 
 
 def _output(tool: str, *options: str) -> str:
