@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -22,6 +23,7 @@ from gateway.providers.engine import resumption, service
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
+from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import REPLY, MakeApp, http_client
 from tests.gateway.connection import Connection, events
 from tests.gateway.scripted_engine import ScriptedEngine, says, silent
@@ -83,6 +85,29 @@ async def test_a_final_message_is_continued(
     messages = [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": "The water"}]
     await ask(engine_http, CHAT, chat(messages=messages, continue_final_message=True))
     assert tokenizer.decode(engine.requests[0].prompt_token_ids).endswith("The water")
+
+
+async def test_an_answer_is_shown_without_its_tags(
+    make_app: MakeApp, provider: EngineProvider, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if enable_thinking %}{# <think></think><answer></answer> #}think{% endif %}"
+    )
+    own = Tokenizer.from_checkpoint(save_byte_level(tmp_path, chat_template=template))
+    service = EngineService(Replicas([provider.client]), own)
+    messages = [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": "The water"}]
+    found = []
+    async with http_client(make_app(EngineProvider(service, "ours"))) as http:
+        for said, more in (
+            ("<think>\nI say it.\n</think>\n<answer>\n5\n</answer>", {"reasoning_effort": "high"}),
+            ("<answer>\n5\n</answer>", {}),
+            ("\n<answer>5", {"messages": messages, "continue_final_message": True}),
+        ):
+            engine.script = says(own.encode(said))
+            message = (await ask(http, CHAT, chat(**more)))["choices"][0]["message"]
+            found.append((message.get("reasoning_content"), message["content"]))
+    assert found == [("I say it.", "5"), (None, "5"), (None, "\n<answer>5")]
 
 
 async def test_choices_are_kept_apart(
