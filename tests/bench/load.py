@@ -28,6 +28,7 @@ class Sample:
     sent_s: float
     chunks_s: tuple[float, ...]
     tokens: int
+    cached_tokens: int = 0  # of the prompt
 
     @property
     def ttft_s(self) -> float:
@@ -93,7 +94,7 @@ async def stream(
     }
     sent_s = time.perf_counter()
     chunks_s: list[float] = []
-    tokens = 0
+    tokens = cached_tokens = 0
     async with session.post(target.url + "/completions", json=body) as response:
         assert response.status == 200, f"{target.name}: {response.status} {(await response.text())[:300]}"
         async for line in response.content:
@@ -107,7 +108,9 @@ async def stream(
                 on_chunk(len(chunks_s))
             if event.get("usage"):
                 tokens = event["usage"]["completion_tokens"]
-    return Sample(sent_s, tuple(chunks_s), tokens)
+                details = event["usage"].get("prompt_tokens_details") or {}
+                cached_tokens = details.get("cached_tokens") or 0
+    return Sample(sent_s, tuple(chunks_s), tokens, cached_tokens)
 
 
 async def run_level(target: Target, concurrency: int, work: Sequence[Prompt], max_tokens: int) -> Level:
