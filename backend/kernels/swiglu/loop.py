@@ -10,9 +10,7 @@ from backend.kernels.exponential import exponential
 PART_ROWS = 16
 _floats = pointer_to(types.float32)
 _ONE = np.float32(1)
-_LEAST = np.float32(
-    -1e3
-)  # below it gates are nothing, but e^60, the largest that is computed, divides too little
+_LEAST = np.float32(-1e3)  # gelu is nothing below; e^60, the largest divisor, would leave thousands
 _LINEAR, _CUBIC = np.float32(-1.5957691216), np.float32(-0.0713548163)  # -2 sqrt(2 / pi), and 0.044715 of it
 
 
@@ -26,7 +24,6 @@ def gate(job):
         for row in range(begin, min(begin + PART_ROWS, rows)):
             for i in range(size):
                 own = gate_up[row, 0, i]
-                own = _LEAST if own < _LEAST else own  # NaN stays
                 y[row, i] = own / (_ONE + exponential(-own)) * gate_up[row, 1, i]
         begin = next_part(job) * PART_ROWS
 
@@ -54,7 +51,7 @@ def clamped(job):
         for row in range(begin, min(begin + PART_ROWS, rows)):
             for i in range(size):
                 own, up = gate_up[row, 0, i], gate_up[row, 1, i]
-                own = limit if own > limit else _LEAST if own < _LEAST else own
+                own = limit if own > limit else own  # NaN stays
                 up = limit if up > limit else -limit if up < -limit else up
                 y[row, i] = own / (_ONE + exponential(-alpha * own)) * (up + _ONE)
         begin = next_part(job) * PART_ROWS
@@ -70,6 +67,6 @@ def gelu(job):
         for row in range(begin, min(begin + PART_ROWS, rows)):
             for i in range(size):
                 own = x[row, i]
-                own = _LEAST if own < _LEAST else own
+                own = _LEAST if own < _LEAST else own  # NaN stays
                 y[row, i] = own / (_ONE + exponential(own * (_LINEAR + _CUBIC * own * own)))
         begin = next_part(job) * PART_ROWS

@@ -72,7 +72,6 @@ def test_gelu_of_a_row_is_the_same_in_any_company(threads: int, monkeypatch: pyt
             assert torch.equal(gelu(wide[row : row + 1, :size].clone())[0], together[row])
 
 
-def test_a_gate_far_below_is_nothing() -> None:
-    gates = torch.tensor([[-1e30, -2e3, float("-inf"), float("nan"), 1e4]])
-    for found in (swiglu(torch.cat((gates, torch.ones_like(gates)), 1)), gelu(gates)):
-        assert found[0, :3].abs().max() < 1e-20 and found[0, 3].isnan() and found[0, 4] == 1e4
+def test_gelu_far_below_is_nothing() -> None:
+    found = gelu(torch.tensor([[-1e30, -2e3, float("-inf"), float("nan"), 1e4]]))
+    assert found[0, :3].abs().max() < 1e-20 and found[0, 3].isnan() and found[0, 4] == 1e4
