@@ -64,6 +64,23 @@ def test_the_number_of_replicas_restarts_no_engine(checkpoint: str) -> None:
     assert lines == {backend_config("m", one, Settings()).line()}
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", "service.instance.id=m%231"),
+        ("team=a", "team=a,service.instance.id=m%231"),
+        ("service.instance.id=x", "service.instance.id=x"),
+    ],
+)
+def test_traces_tell_replicas_apart(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch, given: str, expected: str
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", given)
+    two = policies(EngineModel(checkpoint=checkpoint, replicas=2))
+    command = backend_command("m#1", backend_config("m#1", two, Settings()), two, 9)
+    assert command.environment["OTEL_RESOURCE_ATTRIBUTES"] == expected
+
+
 def test_rounded_weights_are_kept_in_the_data_folder(checkpoint: str, tmp_path: Path) -> None:
     def config(quantize: Quantize, data_dir: str) -> EngineConfig:
         engine = EngineModel(checkpoint=checkpoint, quantize=quantize)
