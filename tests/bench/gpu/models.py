@@ -45,6 +45,8 @@ class RandomWeights:
             made.normal_(float("norm" in name), self._scale, generator=generator)
         return made
 
+    finite = get
+
 
 def random_model(
     shape: dict[str, Any], device: str, dtype: torch.dtype, weights_on: str | None = None, scale: float = 0.02

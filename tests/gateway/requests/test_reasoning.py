@@ -235,7 +235,7 @@ async def test_the_policy_is_the_default(
 ) -> None:
     policy = Reasoning(default_effort="medium", expose=False)
     app = make_app(
-        EngineProvider(EngineService(Replicas([provider.client]), tokenizer, reasoning=policy)), "ours"
+        EngineProvider(EngineService(Replicas([provider.client]), tokenizer, reasoning=policy), "ours")
     )
     async with http_client(app) as http:
         answer = await ask(http)
