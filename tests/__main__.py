@@ -17,7 +17,7 @@ from tests.orphans import end_with_this_process
 
 BESIDE = [
     "tests/backend",
-    *(f"tests/gateway/{each}" for each in ("admin", "cli", "evaluation", "processes", "providers")),
+    *(f"tests/gateway/{each}" for each in ("admin", "evaluation", "processes")),
 ]
 SHOWN = ["tests", *(f"--ignore={each}" for each in BESIDE)]
 STOP_TIMEOUT_S = 60.0

@@ -198,14 +198,22 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         load(tmp_path, "int8")
 
 
-@pytest.mark.parametrize("name", ["embed_tokens", "layers.1.input_layernorm"])
-def test_inputs_that_are_no_numbers_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("embed_tokens", float("inf"), "embed_tokens.weight' holds a number that is not finite"),
+        ("layers.1.input_layernorm", 3e38, "proj.weight' gets inputs .* that are not finite"),
+    ],
+)
+def test_inputs_that_are_no_numbers_are_refused(
+    tmp_path: Path, name: str, value: float, message: str
+) -> None:
     """They come from what is not rounded, so that no rounded weight shows them."""
     shutil.copytree(PICO, tmp_path / "c")
     tensors = load_file(tmp_path / "c" / "model.safetensors")
-    tensors[f"model.{name}.weight"][:] = float("inf")
+    tensors[f"model.{name}.weight"][:] = value
     save_file(tensors, tmp_path / "c" / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"proj.weight' gets inputs .* that are not finite"):
+    with pytest.raises(CheckpointError, match=message):
         load(tmp_path / "c", "int4", prompts_file(tmp_path))
 
 
