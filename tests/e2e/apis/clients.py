@@ -225,7 +225,7 @@ class Messages:
 
     def _send(self, model: str, asked: Asked, messages: list[Any]) -> Answer:
         fields: dict[str, Any] = {"model": model, "messages": messages, "max_tokens": 400}
-        if not asked.reasoning:
+        if not asked.reasoning or model.startswith("pico-"):
             fields["extra_body"] = {"temperature": 0}
         if asked.tools:
             fields["tools"] = [{**TOOL, "input_schema": PARAMETERS}]
