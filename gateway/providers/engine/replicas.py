@@ -109,30 +109,32 @@ class Replicas:
         return self.clients[number]
 
     async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
-        """Load it on every replica that is connected; others load it when they are.
+        """Load it on every replica; one that starts later takes it over.
 
-        Raises AdapterError, or EngineUnavailable where none is connected.
+        Raises AdapterError, or EngineUnavailable while one is away: it would come back with what it had.
         """
-        await self._on_all([c.load_adapter(name, path, replaces=replaces, force=force) for c in self._up])
+        self._check_all_ready()
+        await self._on_all([c.load_adapter(name, path, replaces=replaces, force=force) for c in self.clients])
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload it everywhere. Raises AdapterError if none had it, or EngineUnavailable."""
-        await self._on_all([client.unload_adapter(name) for client in self._up], is_any_enough=True)
+        """Unload it everywhere. Raises AdapterError if none had it, EngineUnavailable while one is away."""
+        self._check_all_ready()
+        await self._on_all([client.unload_adapter(name) for client in self.clients], is_any_enough=True)
 
-    @property
-    def _up(self) -> list[EngineClient]:
-        return [client for client in self.clients if client.ready] or [self.clients[0]]
+    def _check_all_ready(self) -> None:
+        if len(self.clients) > 1 and not all(client.ready for client in self.clients):
+            raise EngineUnavailable("adapters change on all replicas or on none, and one is away")
 
     def _on_adapters(self, number: int, known: Adapters) -> None:
-        """A replica that has just come lacks what was loaded while it was away."""
+        """A replica that has just come may lack what the others were told to load."""
         client = self.clients[number]
         if client.hello is None or self._greeted[number] is client.hello:
             return
         self._greeted[number] = client.hello
         names = {info.name for info in known.adapters}
-        for other in self._up:
+        for other in self.clients:
             for info in other.adapters.values():
-                if other is not client and info.name not in names:
+                if other is not client and other.ready and info.name not in names:
                     names.add(info.name)
                     task = asyncio.create_task(self._catch_up(client, info))
                     self._loading.add(task)

@@ -166,18 +166,25 @@ async def test_waiting_ends_with_the_first_that_is_ready() -> None:
         await replicas(found).wait_ready(0.01)
 
 
-async def test_adapters_are_loaded_on_all_that_are_up() -> None:
+async def test_adapters_change_on_all_replicas_or_on_none() -> None:
     found = engines(3)
-    found[1].ready = False
     await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
-    assert [engine.calls for engine in found] == [["a"], [], ["a"]]
+    assert [engine.calls for engine in found] == [["a"]] * 3
     found[0].failure = AdapterError("no such folder")
     with pytest.raises(AdapterError):
         await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
-    await replicas(found).unload_adapter("a")  # one had it
-    found[2].failure = found[0].failure
+    await replicas(found).unload_adapter("a")  # two had it
+    found[1].failure = found[2].failure = found[0].failure
     with pytest.raises(AdapterError):
         await replicas(found).unload_adapter("a")
+    for engine in found:
+        engine.calls.clear()
+    found[0].ready = False  # it would come back with the old weights, or with what is gone elsewhere
+    with pytest.raises(EngineUnavailable):
+        await replicas(found).load_adapter("a", "/b", replaces=True, force=False)
+    with pytest.raises(EngineUnavailable):
+        await replicas(found).unload_adapter("a")
+    assert [engine.calls for engine in found] == [[], [], []]
 
 
 async def test_a_replica_that_comes_loads_what_the_others_have() -> None:
