@@ -158,22 +158,22 @@ GUARDRAILS: list[Panel] = [
 ]
 
 ENGINE: list[Panel] = [
-    ("Up", "short", [("penstock_engine_up", "{{model}}")]),
+    ("Up", "short", [("penstock_engine_up", "{{model}} {{replica}}")]),
     (
         "Waiting and running",
         "short",
         [
-            ("penstock_engine_queue_requests", "{{model}} waiting"),
-            ("penstock_engine_running_requests", "{{model}} running"),
+            ("penstock_engine_queue_requests", "{{model}} {{replica}} waiting"),
+            ("penstock_engine_running_requests", "{{model}} {{replica}} running"),
         ],
     ),
     (
         "KV pages",
         "short",
         [
-            ("penstock_engine_free_pages", "{{model}} free"),
-            ("penstock_engine_cached_pages", "{{model}} cached"),
-            ("penstock_engine_total_pages", "{{model}} all"),
+            ("penstock_engine_free_pages", "{{model}} {{replica}} free"),
+            ("penstock_engine_cached_pages", "{{model}} {{replica}} cached"),
+            ("penstock_engine_total_pages", "{{model}} {{replica}} all"),
         ],
     ),
     ("Step time", "s", percentiles("penstock_engine_step_seconds", "model")),
@@ -205,7 +205,7 @@ ENGINE: list[Panel] = [
         [share("penstock_engine_accepted_tokens_total", "penstock_engine_drafted_tokens_total", "model")],
     ),
     ("Preemptions", "ops", [rate("penstock_engine_preemptions_total", "model")]),
-    ("Adapters on the device", "short", [("penstock_engine_adapters_on_device", "{{model}}")]),
+    ("Adapters on the device", "short", [("penstock_engine_adapters_on_device", "{{model}} {{replica}}")]),
     ("Grammar masks of a step", "s", percentiles("penstock_engine_grammar_mask_seconds", "model")),
 ]
 
