@@ -167,6 +167,7 @@ ENGINE: list[Panel] = [
             ("penstock_engine_running_requests", "{{model}} {{replica}} running"),
         ],
     ),
+    ("Predicted wait of a new request", "s", [("penstock_engine_queue_seconds", "{{model}} {{replica}}")]),
     (
         "KV pages",
         "short",

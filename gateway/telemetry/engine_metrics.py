@@ -17,6 +17,7 @@ from backend.server.engine_messages import (
     TTFT_BOUNDS_S,
     EngineStats,
 )
+from backend.server.quote import wait_s
 from policies.names import split_replica
 
 LABELS: Final = ("model", "replica")  # the number of a model's engine process, from 0
@@ -193,6 +194,14 @@ def _gauges(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:
         for model, snapshot in stats.items():
             gauge.add_metric(split_replica(model), getattr(snapshot, field))
         yield gauge
+    queue = GaugeMetricFamily(
+        "penstock_engine_queue_seconds",
+        "Predicted time that a new request waits, without its own prompt: the queue and one step.",
+        labels=LABELS,
+    )
+    for model, snapshot in stats.items():
+        queue.add_metric(split_replica(model), wait_s(snapshot))
+    yield queue
 
 
 def _families(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:

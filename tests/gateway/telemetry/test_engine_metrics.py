@@ -77,6 +77,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         "up": 1,
         "heartbeat_age_seconds": 0.25,
         "queue_requests": 3,
+        "queue_seconds": 21 * 0.125 + 0.375,  # longer than three admissions take
         "running_requests": 4,
         "max_running_requests": 23,
         "waiting_tokens": 21,
@@ -140,6 +141,7 @@ def test_a_dead_engine_keeps_its_counters_and_loses_its_gauges() -> None:
     metrics = Metrics(["pico"])
     metrics.set_engines({"pico": Source(ready=False, stats=EngineStats(num_running=3, steps_total=9))})
     assert sample(metrics, "penstock_engine_running_requests", model="pico", replica="0") is None
+    assert sample(metrics, "penstock_engine_queue_seconds", model="pico", replica="0") is None
     assert sample(metrics, "penstock_engine_steps_total", model="pico", replica="0") == 9
 
 
