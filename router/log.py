@@ -11,6 +11,25 @@ from router.estimate.asking import asking_part
 from router.estimate.train import Outcome
 
 
+class ReplicaQuote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a prompt was predicted to cost one engine process of its model."""
+
+    replica: int
+    seconds: float = 0.0  # to the first token
+    queue_tokens: int = 0  # of prompts before it
+    uncached_tokens: int = 0  # of the prompt, to be computed
+    cached_tokens: int = 0
+    why_not: str = ""  # it could not be chosen
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of a model's engine processes got a request, and why."""
+
+    chosen: int
+    reason: str
+    quotes: list[ReplicaQuote]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One request and what became of it: values of variables, no name of a user."""
 
@@ -29,6 +48,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input_tokens: int = 0
     output_tokens: int = 0
     duration_s: float = 0.0
+    placements: list[Placement] = []  # of the models that were asked, where an engine has replicas
     prompt: str = ""  # the last turn of the user, where the policies allow it
 
 

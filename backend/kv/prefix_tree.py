@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import OrderedDict
+from collections.abc import Iterator
 from collections.abc import Sequence as Tokens
 
 from backend.types import PAGE_TOKENS
@@ -31,6 +32,16 @@ def root_digest(*parts: str) -> bytes:
 def page_digest(parent: bytes, tokens: Tokens[int]) -> bytes:
     """Return the digest of the page of these PAGE_TOKENS tokens after the prefix with digest `parent`."""
     return hashlib.sha256(parent + _PACK_PAGE(*tokens)).digest()
+
+
+def page_digests(root: bytes, tokens: Tokens[int], num_bytes: int | None = None) -> Iterator[bytes]:
+    """The first bytes of each `page_digest` of the full pages of these tokens, which are packed at once."""
+    end = len(tokens) // PAGE_TOKENS * PAGE_TOKENS
+    packed = struct.pack(f"<{end}I", *tokens[:end])
+    digest = root
+    for start in range(0, 4 * end, 4 * PAGE_TOKENS):
+        digest = hashlib.sha256(digest + packed[start : start + 4 * PAGE_TOKENS]).digest()
+        yield digest[:num_bytes]
 
 
 class Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from backend.kv.prefix_tree import page_digest, root_digest
+from backend.kv.prefix_tree import page_digests, root_digest
 from backend.server.engine_messages import DIGEST_BYTES, CachedPages, EngineStats, Hello
 from backend.types import PAGE_TOKENS
 
@@ -53,12 +53,14 @@ class PageIndex:
                 _note(found, self._masks.get(digest, 0), end * PAGE_TOKENS)
             return found
         holders, num_tokens = (1 << self._num_replicas) - 1, 0
+        masks = self._masks
         for digest in digests:
-            still = holders & self._masks.get(digest, 0)
-            _note(found, holders ^ still, num_tokens)
-            holders = still
-            if not holders:
-                return found
+            still = holders & masks.get(digest, 0)
+            if still != holders:
+                _note(found, holders ^ still, num_tokens)
+                holders = still
+                if not holders:
+                    return found
             num_tokens += PAGE_TOKENS
         _note(found, holders, num_tokens)
         return found
@@ -114,10 +116,9 @@ def prefix_digests(
     hello: Hello, token_ids: Sequence[int], tenant_salt: str = "", adapter: str = ""
 ) -> Iterator[bytes]:
     """The published form of a prompt's pages; never of the last token's. `adapter` is its digest."""
-    digest = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
-    for start in range(0, (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS):
-        digest = page_digest(digest, token_ids[start : start + PAGE_TOKENS])
-        yield digest[:DIGEST_BYTES]
+    root = root_digest(hello.revision, hello.kv_dtype, tenant_salt, adapter)
+    num_tokens = (len(token_ids) - 1) // PAGE_TOKENS * PAGE_TOKENS
+    return page_digests(root, token_ids[:num_tokens], DIGEST_BYTES)
 
 
 def predict(

@@ -12,7 +12,7 @@ from gateway.endpoints.specs import spec_of
 from gateway.errors import ApiError
 from gateway.pipeline.dry_run import DryRun, principal_of
 from gateway.requests.parse import decode_body
-from gateway.routing.explanation import explain
+from gateway.routing.explanation import explain, explain_placement
 from gateway.routing.probe_result import Decision
 from gateway.settings import SettingsError
 from policies.load import load_policies
@@ -49,6 +49,8 @@ def explain_recorded(folder: Path, log: Path, number: str, out: TextIO) -> int:
                 out.write(f"recorded under version {record.version}; the rules of {policies.version} say:\n")
             out.write(explain(decision, policies.version))
             out.write(f"recorded {record.reason or record.rule}\n")
+            for placement in record.placements:
+                out.write(explain_placement(placement))
             out.write("" if record.gain is None else f"gain     {record.gain:.3f}\n")
             return 0
     raise SettingsError(f"{log} has no request or trace {number!r}")

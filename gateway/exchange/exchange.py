@@ -30,6 +30,7 @@ from guardrails.screen.screening import Screening
 from policies.choose import BestOf, Cascade
 from policies.retries import NO_RETRY
 from policies.routing import Choice
+from router.log import Placement
 from router.strategies import Decision
 
 Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
@@ -115,6 +116,7 @@ class Exchange:
     rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
+    placements: list[Placement] = field(default_factory=list)  # call_model: among replicas, where recorded
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
     screening: Screening | None = None  # screen_request, where the model has guardrails
@@ -204,6 +206,7 @@ class Exchange:
             self.asked.priority,
             is_translated=self.asked.endpoint.is_translated,
             clips_limit=self.asked.endpoint.clips_limit,
+            placements=None if self.noted is None else self.placements,
         )
 
 

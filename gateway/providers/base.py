@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.answer import Embedded, Generated, Relayed, Usage
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
+from router.log import Placement
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
 
@@ -25,6 +26,7 @@ class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
     is_translated: bool = False  # another API's request
     # The provider's, where it has begun and gives no answer.
     lost: list[Usage] = msgspec.field(default_factory=list)
+    placements: list[Placement] | None = None  # the provider's, among replicas; None: not recorded
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 
     @property

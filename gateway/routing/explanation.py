@@ -9,6 +9,7 @@ import msgspec
 from gateway.routing.probe_result import Decision
 from policies.routes import Action
 from policies.routing import Outcome
+from router.log import Placement
 
 
 def explain(decision: Decision, version: str) -> str:
@@ -40,6 +41,17 @@ def explain(decision: Decision, version: str) -> str:
     if decision.masked:
         lines.append(("masked", ", ".join(decision.masked)))
     return "".join(f"{label:<9}{text}\n" for label, text in lines)
+
+
+def explain_placement(placement: Placement) -> str:
+    """A line for each engine process of the model: what the prompt was predicted to cost it."""
+    lines = []
+    for each in placement.quotes:
+        chosen = f", chosen: {placement.reason}" if each.replica == placement.chosen else ""
+        cost = each.why_not or f"{each.seconds * 1e3:.1f} ms to the first token{chosen}"
+        tokens = f"queue {each.queue_tokens}, uncached {each.uncached_tokens}, cached {each.cached_tokens}"
+        lines.append(f"{'replica':<9}{each.replica}: {cost}   [{tokens}]\n")
+    return "".join(lines)
 
 
 def _outcome(outcome: Outcome) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import msgspec
 
+from router.log import Record
 from tests.e2e.conftest import MODEL, StartServer
 from tests.e2e.server import Server, wait_until
 from tests.e2e.test_recovery import MIXED, STREAMS, Stream, chat, mixed, run
@@ -41,7 +43,8 @@ def serve(server: Server, path: Path, text: str) -> Callable[[Server, list[Strea
 def test_either_may_die_and_their_number_may_change(start_server: StartServer, tmp_path: Path) -> None:
     policies = tmp_path / "models.yaml"
     policies.write_text(TWO)
-    server = start_server("--policies", str(tmp_path))
+    log = tmp_path / "decisions"
+    server = start_server("--policies", str(tmp_path), environment={"PENSTOCK_DECISION_LOG": str(log)})
     wait_until(lambda: phases(server) == ["ready", "ready"], 120, lambda: str(phases(server)))
     kinds = (mixed() * STREAMS)[:STREAMS]
     calm = [stream.answer() for stream in asyncio.run(run(server, kinds))]
@@ -65,3 +68,6 @@ def test_either_may_die_and_their_number_may_change(start_server: StartServer, t
         )
     assert restarted in server.engine_pids()
     assert server.terminate() == 0
+    records = [msgspec.json.decode(line, type=Record) for line in log.read_text().splitlines()]
+    placed = [placement for record in records for placement in record.placements]
+    assert {placement.chosen for placement in placed} == {0, 1}

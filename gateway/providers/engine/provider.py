@@ -98,7 +98,7 @@ class EngineProvider:
             longest.params.max_tokens,
             num_sequences=len(jobs),
         )
-        return self._on(self.service.replicas.choose(prompt))
+        return self._on(self.service.replicas.choose(prompt, call.placements))
 
     async def chat(self, call: ModelCall[ChatRequest]) -> Generated:
         """Answer /v1/chat/completions."""

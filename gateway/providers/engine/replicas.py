@@ -16,6 +16,7 @@ from backend.lora.info import AdapterInfo
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Adapters, EngineStats, Hello
 from backend.server.quote import Quote, predict, prefix_digests, wait_s
+from router.log import Placement, ReplicaQuote
 
 logger = logging.getLogger(__name__)
 
@@ -95,17 +96,22 @@ class Replicas:
     def quote(self, prompt: Prompt) -> Quote | None:
         """What the prompt would cost the replica that would get it; None while none is ready."""
         placed = self._place(prompt)
-        return None if placed is None else self._quote(prompt, *placed)
+        return None if placed is None else self._quote(prompt, placed.number, placed.cached[placed.number])
 
-    def choose(self, prompt: Prompt) -> EngineClient:
-        """The replica that gets this request, which counts as sent there. `first` while none is ready."""
+    def choose(self, prompt: Prompt, placements: list[Placement] | None = None) -> EngineClient:
+        """The replica that gets this request, which counts as sent there. `first` while none is ready.
+
+        Where there are several, why it is that one is added to `placements`.
+        """
         if len(self.clients) == 1:
             return self.clients[0]
         placed = self._place(prompt)
         if placed is None:
             return self.first
-        number, cached = placed
-        self._loads[number].add(len(prompt.token_ids) - cached, prompt.num_sequences)
+        if placements is not None:
+            placements.append(self._explained(prompt, placed))
+        number = placed.number
+        self._loads[number].add(len(prompt.token_ids) - placed.cached[number], prompt.num_sequences)
         return self.clients[number]
 
     async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
@@ -157,31 +163,58 @@ class Replicas:
         if errors and not (is_any_enough and len(errors) < len(results)):
             raise errors[0]
 
-    def _place(self, prompt: Prompt) -> tuple[int, int] | None:
-        """The number of the best replica, and the tokens of the prompt that it has cached."""
-        numbers, weights = self._candidates(prompt.adapter)
-        if weights is None:
+    def _place(self, prompt: Prompt) -> _Placed | None:
+        """The best replica, and how it compares; None while none is ready."""
+        numbers, hello = self._candidates(prompt.adapter)
+        if hello is None:
             return None
-        digests = prefix_digests(weights.hello, prompt.token_ids, prompt.tenant_salt, weights.adapter)
+        adapter = _adapter_digest(self.clients[numbers[0]], prompt.adapter) or ""
+        digests = prefix_digests(hello, prompt.token_ids, prompt.tenant_salt, adapter)
         first_page = next(digests, None)
         pages = chain([first_page], digests) if first_page else ()
-        cached = self._index.cached_tokens(pages, has_gaps=weights.hello.has_states)
+        cached = self._index.cached_tokens(pages, has_gaps=hello.has_states)
         seconds = self._seconds(numbers, len(prompt.token_ids), cached)
         limit_s = min(seconds) * (1 + EQUAL_SHARE) + EQUAL_SECONDS
         equal = [number for number, each_s in zip(numbers, seconds, strict=True) if each_s <= limit_s]
         number = _rendezvous(first_page or str(prompt.token_ids).encode(), equal)
-        return number, cached[number]
+        return _Placed(number, cached, dict(zip(numbers, seconds, strict=True)), len(equal))
 
-    def _candidates(self, adapter: str) -> tuple[list[int], Weights | None]:
-        """The replicas that are ready and have the same weights and adapter as the first of them."""
+    def _candidates(self, adapter: str) -> tuple[list[int], Hello | None]:
+        """The replicas that are ready and whose pages are of the same kind as the first's; its greeting."""
         found: list[int] = []
-        wanted: Weights | None = None
+        first: Hello | None = None
+        wanted: tuple[str, ...] = ()
         for number, client in enumerate(self.clients):
-            if client.ready and (weights := _weights(client, adapter)) is not None:
-                wanted = wanted or weights
-                if weights.identity == wanted.identity:
-                    found.append(number)
-        return found, wanted
+            hello = client.hello
+            if hello is None or not client.ready or (digest := _adapter_digest(client, adapter)) is None:
+                continue
+            weights = hello.revision, hello.kv_dtype, digest
+            if first is None:
+                first, wanted = hello, weights
+            if weights == wanted:
+                found.append(number)
+        return found, first
+
+    def _explained(self, prompt: Prompt, placed: _Placed) -> Placement:
+        num_equal = placed.num_equal
+        reason = "least seconds" if num_equal == 1 else f"hash of the first page among {num_equal} equal ones"
+        quotes = [self._compared(prompt, placed, number) for number in range(len(self.clients))]
+        return Placement(chosen=placed.number, reason=reason, quotes=quotes)
+
+    def _compared(self, prompt: Prompt, placed: _Placed, number: int) -> ReplicaQuote:
+        client, load, cached = self.clients[number], self._loads[number], placed.cached[number]
+        why_not = ""
+        if number not in placed.seconds:
+            lacks = _adapter_digest(client, prompt.adapter) is None
+            why_not = "not ready" if not client.ready else "lacks the adapter" if lacks else "other weights"
+        return ReplicaQuote(
+            replica=number,
+            seconds=round(placed.seconds.get(number, 0.0), 6),
+            queue_tokens=client.stats.waiting_tokens + load.num_tokens,
+            uncached_tokens=len(prompt.token_ids) - cached,
+            cached_tokens=cached,
+            why_not=why_not,
+        )
 
     def _seconds(self, numbers: Sequence[int], num_tokens: int, cached: Sequence[int]) -> list[float]:
         """The predicted time to the first token; one that has measured nothing yet counts as the slowest."""
@@ -213,24 +246,19 @@ class Replicas:
         )
 
 
-class Weights(NamedTuple):
-    """What digests of pages depend on apart from the tenant."""
-
-    hello: Hello
-    adapter: str  # its digest
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Equal where pages are."""
-        return self.hello.revision, self.hello.kv_dtype, self.adapter
+class _Placed(NamedTuple):
+    number: int  # of the best replica
+    cached: list[int]  # tokens of the prompt, by replica
+    seconds: dict[int, float]  # predicted to the first token, by the number of each that could be chosen
+    num_equal: int  # of these, as good as the best
 
 
-def _weights(client: EngineClient, adapter: str) -> Weights | None:
-    """None without the adapter."""
+def _adapter_digest(client: EngineClient, adapter: str) -> str | None:
+    """ "" for the base model; None without the adapter."""
+    if not adapter:
+        return ""
     info = client.adapters.get(adapter)
-    if client.hello is None or (adapter and info is None):
-        return None
-    return Weights(client.hello, "" if info is None else info.digest)
+    return None if info is None else info.digest
 
 
 def _rendezvous(key: bytes, numbers: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.kv.prefix_tree import Node, PrefixTree, page_digest, root_digest
+from backend.kv.prefix_tree import Node, PrefixTree, page_digest, page_digests, root_digest
 from backend.types import PAGE_TOKENS
 
 PAGE = list(range(PAGE_TOKENS))
@@ -138,3 +138,12 @@ def test_eviction_follows_a_model(operations: list[tuple[str, int]]) -> None:
         model.refresh()
         tree.check_invariants()
         assert tree.num_evictable == len(model.idle_since) and len(tree) == len(model.parents)
+
+
+def test_all_digests_at_once_are_the_chain() -> None:
+    root, tokens = root_digest("r"), [(1 << 32) - 1 - 7 * number for number in range(3 * PAGE_TOKENS + 5)]
+    chain = [root]
+    for start in range(0, 3 * PAGE_TOKENS, PAGE_TOKENS):
+        chain.append(page_digest(chain[-1], tokens[start : start + PAGE_TOKENS]))
+    assert [*page_digests(root, tokens)] == chain[1:]
+    assert [*page_digests(root, tokens, 8)] == [digest[:8] for digest in chain[1:]]

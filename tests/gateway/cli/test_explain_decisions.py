@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.cli.main import main
-from router.log import Record
+from router.log import Placement, Record, ReplicaQuote
 
 POLICIES = """\
 models:
@@ -59,12 +59,21 @@ def test_of_a_recorded_request_only_what_is_recorded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = {"request.model": "auto", "headers": {"x-region": "eu"}}
-    record = Record(facts=facts, version="v", id="one", model="large", reason="route auto, rule 1 (eu)")
+    placements = [Placement(chosen=0, reason="least seconds", quotes=[ReplicaQuote(replica=0)])]
+    record = Record(
+        facts=facts,
+        version="v",
+        id="one",
+        model="large",
+        reason="route auto, rule 1 (eu)",
+        placements=placements,
+    )
     log = folder / "decisions.jsonl"
     log.write_bytes(msgspec.json.encode(record) + b"\n")
     assert main(["explain", str(folder), "--id", "one", "--log", str(log)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("recorded under version v") and lines[-1] == "recorded route auto, rule 1 (eu)"
+    assert lines[0].startswith("recorded under version v") and lines[-2] == "recorded route auto, rule 1 (eu)"
+    assert lines[-1].startswith("replica  0: 0.0 ms to the first token, chosen: least seconds")
     assert "model    large" in lines and not [line for line in lines if line.startswith("cache")]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.routing.explanation import explain
+from gateway.routing.explanation import explain, explain_placement
 from gateway.routing.probe_result import Decision, failures
 from policies.document import Policies
 from policies.probes import Expectation, Probe
@@ -24,6 +24,7 @@ from policies.routes import (
     Timeouts,
 )
 from policies.routing import Choice, Routing
+from router.log import Placement, ReplicaQuote
 
 RULES = [
     Rule(name="long", when="request.num_messages > 9", model="large"),
@@ -161,3 +162,14 @@ def test_when_a_second_target_is_asked() -> None:
         routing = Routing(Policies(routes={"auto": Route(model="small", hedge=rule)}))
         text = explain(Decision(routing.decide("auto", {}), ("small",)), "v1")
         assert "hedge    after: p95, " in text and shown in text
+
+
+def test_the_quotes_of_replicas() -> None:
+    quotes = [
+        ReplicaQuote(replica=0, seconds=0.0123, queue_tokens=7, uncached_tokens=90, cached_tokens=32),
+        ReplicaQuote(replica=1, uncached_tokens=122, why_not="not ready"),
+    ]
+    assert explain_placement(Placement(chosen=0, reason="least seconds", quotes=quotes)) == (
+        "replica  0: 12.3 ms to the first token, chosen: least seconds   [queue 7, uncached 90, cached 32]\n"
+        "replica  1: not ready   [queue 0, uncached 122, cached 0]\n"
+    )

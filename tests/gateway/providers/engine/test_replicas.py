@@ -17,6 +17,7 @@ from backend.lora.info import AdapterInfo
 from backend.server.engine_messages import Adapters, CachedPages, EngineStats, Hello
 from backend.server.quote import PageIndex, PublishedPages, prefix_digests
 from gateway.providers.engine.replicas import Prompt, Replicas
+from router.log import Placement
 
 HELLO = Hello("m", "/c", "rev", 4096, 100, 64, "cpu", "float32", kv_dtype="float32")
 STATS = EngineStats(prefill_s_per_token=1e-4, decode_step_s=5e-3, max_running=8, admission_interval_s=0.2)
@@ -206,6 +207,37 @@ async def test_a_replica_that_comes_loads_what_the_others_have() -> None:
     found[1].failure = AdapterExists("another worker was first")
     found[1].greet()
     await asyncio.gather(*chosen._loading)
+
+
+def test_why_a_replica_was_chosen_is_told_with_all_quotes() -> None:
+    found = engines(6)
+    chosen, placements = replicas(found), list[Placement]()
+    for engine in found[:5]:
+        engine.adapters["a"] = AdapterInfo("a", "digest", "m", 8, 1000, "/a")
+    found[1].ready = False
+    found[2].hello = structs.replace(HELLO, revision="other")
+    found[3].stats = structs.replace(STATS, waiting_tokens=1500)
+    found[4].stats = structs.replace(STATS, waiting_tokens=1600)
+    publish(found[2], prompt())
+    for _ in range(2):
+        assert chosen.choose(prompt(adapter="a"), placements) is found[0]
+    assert chosen.choose(prompt(start=3), placements) in found
+    first, again, plain = placements
+    assert (first.chosen, first.reason) == (0, "least seconds")
+    assert [quote.why_not for quote in first.quotes] == [
+        "", "not ready", "other weights", "", "", "lacks the adapter"
+    ]  # fmt: skip
+    assert [quote.queue_tokens for quote in first.quotes] == [0, 0, 0, 1500, 1600, 0]
+    assert again.quotes[0].queue_tokens == 1_000
+    assert {quote.uncached_tokens + quote.cached_tokens for quote in first.quotes} == {1_000}
+    assert [quote.seconds for quote in first.quotes] == [0.105, 0, 0, 0.255, 0.265, 0]
+    assert plain.chosen == 5 and len(placements) == 3
+
+    alike = engines(3)
+    assert replicas(alike).choose(prompt(), placements) in alike
+    assert placements[-1].reason == "hash of the first page among 3 equal ones"
+    replicas(alike[:1]).choose(prompt(), placements)
+    assert len(placements) == 4  # one alone is no choice
 
 
 @given(
