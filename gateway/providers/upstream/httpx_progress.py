@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,7 +20,9 @@ class RequestProgress:
     `trace` is for httpx's extension of that name; streams of WatchedBackend tell it of bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_send: Callable[[], None] = lambda: None) -> None:
+        """`on_send` is called when there is a connection, and the request is about to be sent."""
+        self._on_send = on_send
         self.got_bytes = False  # from the connection, since the request was sent
         self.is_surplus = False  # the answer was there before the request: httpcore keeps what it has read
         self._has_connected = False  # it opened a connection of its own
@@ -37,7 +39,9 @@ class RequestProgress:
         """Follow httpcore's trace events."""
         self._has_connected |= event.startswith("connection.connect_")
         self._stream_id = info.get("stream_id", self._stream_id)
-        if event == "http11.receive_response_headers.complete":
+        if event.endswith(".send_request_headers.started") and info["request"].method != b"CONNECT":
+            self._on_send()
+        elif event == "http11.receive_response_headers.complete":
             self.is_surplus = not self.got_bytes
 
     def is_stale(self, error: BaseException) -> bool:

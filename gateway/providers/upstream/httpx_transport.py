@@ -97,12 +97,13 @@ class HttpxTransport:
             return await self._send(path, headers, body, timeout_s)
 
     async def _send(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
-        progress = RequestProgress()
+        limit = asyncio.timeout(self._connect_timeout_s + timeout_s)
+        progress = RequestProgress(lambda: limit.reschedule(asyncio.get_running_loop().time() + timeout_s))
         request = self._client.build_request(
             "POST", path, headers=headers, content=body, extensions={"trace": progress.trace}
         )
         try:
-            async with asyncio.timeout(self._connect_timeout_s + timeout_s):
+            async with limit:
                 with progress:
                     response = await self._client.send(request, stream=True)
         except (httpx2.HTTPError, OSError) as error:

@@ -18,13 +18,13 @@ from gateway.errors import ApiError
 from gateway.providers.base import ModelCall
 from gateway.providers.upstream.httpx_transport import HttpxTransport
 from gateway.providers.upstream.openai import OpenAIProvider
-from gateway.providers.upstream.transport import NetworkOptions
+from gateway.providers.upstream.transport import NetworkOptions, ReplyTimedOut
 from gateway.requests.parse import typed
 from gateway.requests.types import ChatRequest
 from gateway.settings import SettingsError
 from policies.upstream import UpstreamModel
 from tests.gateway.providers.upstream.network import ANSWER, Api, forward_proxy, tls_api
-from tests.gateway.providers.upstream.scripted_server import ScriptedServer, always, response, serving
+from tests.gateway.providers.upstream.scripted_server import ScriptedServer, Seen, always, response, serving
 
 PASSWORD = "canary-password"
 
@@ -96,6 +96,18 @@ async def test_an_abandoned_http2_stream_leaves_the_connection_usable(api: tuple
     reply = await transport.post("/chat/completions", {}, b"{}", 5.0)
     assert json.loads(await reply.read_all(5.0, 1 << 20)) == ANSWER
     await transport.close()
+
+
+async def test_the_time_for_an_answer_begins_when_there_is_a_connection() -> None:
+    async def silent(writer: asyncio.StreamWriter, seen: Seen) -> None:
+        await seen.reader.read()
+        writer.close()
+
+    async with serving(silent) as server:
+        transport = HttpxTransport(server.base_url, NetworkOptions(), connect_timeout_s=3600.0, headers={})
+        with pytest.raises(ReplyTimedOut):
+            await asyncio.wait_for(transport.post("/chat/completions", {}, b"{}", 0.1), 60)
+        await transport.close()
 
 
 async def test_only_the_given_cas_are_trusted(api: tuple[Api, str], tmp_path: Path) -> None:
