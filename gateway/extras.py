@@ -55,6 +55,8 @@ def lacks_of(policies: Policies) -> Mapping[KeyPath, str]:
     """What is not installed that sections of models need, by their keys."""
     lacks: dict[KeyPath, str] = {}
     for name, entry in policies.models.items():
+        if entry.engine is not None and entry.engine.is_remote:
+            continue
         if entry.engine is not None:
             lacks["models", name, "engine"] = lack_of("engine")
         elif entry.encoder is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from gateway.no_proxy import is_unproxied
 from policies.document import Policies
 from policies.tenants import ReplicasSection
 from policies.upstream import UpstreamModel
-from policies.urls import url_fault
+from policies.urls import is_loopback, url_fault
 
 DEFAULT_POLICIES = Path(__file__).parents[1] / "policies" / "default"
 """What is served where neither a flag nor $PENSTOCK_POLICIES names a folder."""
@@ -405,16 +404,6 @@ def _variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
     return next(
         ((each, environment[each]) for each in (name, name.upper()) if environment.get(each)), ("", "")
     )
-
-
-def is_loopback(host: str) -> bool:
-    """True when only this machine can connect to the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def default_policies() -> Path:

@@ -15,6 +15,7 @@ from msgspec import Meta
 from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
+from policies.engine_addresses import EngineAddress
 from policies.guardrails import GuardrailsSection
 from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
@@ -265,6 +266,14 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "`kv_cache_bytes` hold for each: set them where several share a machine.",
         ),
     ] = 1
+    addresses: Annotated[
+        list[EngineAddress],
+        Meta(
+            description="Engines that run elsewhere, each started there by `penstock engine`, in place of "
+            "processes here. What only computing needs (`dtype`, `quantize`, `num_pages`, …) is read there, "
+            "from the policies of that machine; this gateway reads the tokenizer.",
+        ),
+    ] = []
     prefix_cache: bool = True
     grammar_cache_bytes: Annotated[
         int,
@@ -287,6 +296,11 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 8
     max_adapter_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
     adapter_host_bytes: Positive = 1 << 30
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its engines run elsewhere."""
+        return bool(self.addresses)
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from policies.check_prices import price_problems
 from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
+from policies.engine_addresses import address_faults
 from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
 from policies.nodes import read_documents, tag_problems
@@ -153,6 +154,9 @@ class _Merge:
                 self._report(self.places[("models", name)], message)
             self._check_adapters(name, [*(((entry or {}).get("engine") or {}).get("adapters") or {})])
             self._check_batch(name, (entry or {}).get("engine") or {})
+            for key, fault in address_faults((entry or {}).get("engine") or {}):
+                path = ("models", name, "engine", *key)
+                self._report(self.places[path], f"{'.'.join(path)}{fault}")
             self._check_network(name, (entry or {}).get("upstream") or {})
         self.problems += cache_problems(self.sections, self.places)
         self.problems += language_problems(self.sections, self.places)

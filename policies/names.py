@@ -24,8 +24,13 @@ def replica_names(model: str, count: int) -> list[str]:
     return [model, *(f"{model}{REPLICA_MARK}{number}" for number in range(1, count))]
 
 
+def replica_name(model: str, place: str) -> str:
+    """The name of an engine of the model that runs at `place`."""
+    return f"{model}{REPLICA_MARK}{place}"
+
+
 def split_replica(process: str) -> tuple[str, str]:
-    """The model of a process, and its number as text, from "0"."""
+    """The model of a process, and its number as text, from "0", or its place."""
     model, _, number = process.partition(REPLICA_MARK)
     return model, number or "0"
 

@@ -72,3 +72,11 @@ def _is_host(host: str, *, is_ipv6: bool) -> bool:
     except ValueError:
         return False
     return is_ipv6 or re.fullmatch(r"[\w.-]+", host) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can connect to the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,7 +18,10 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from backend.errors import EngineError, EngineUnavailable, FrameError
+from backend.server.endpoints import GREETING_LIMIT_S, Endpoint, RemoteEndpoint, UnixEndpoint
 from backend.server.wire import FrameReader, encode_message
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_LIMIT_S = 5.0
 """A process whose last message is older is not ready, unless its steps are known to take longer."""
@@ -26,7 +31,9 @@ _GAP_HALF_LIFE_S = 60.0
 """Decay of the longest gap between messages: one slow step must not excuse a hang forever."""
 
 _FIRST_RETRY_S = 0.05
-_LAST_RETRY_S = 0.25
+_SILENCE_FACTOR = 2
+"""A remote process that is silent for this multiple of the limit of `ready` counts as lost."""
+_WATCH_S = 0.5
 
 Incoming = TypeVar("Incoming")
 Greeting = TypeVar("Greeting")
@@ -34,14 +41,15 @@ Answer = TypeVar("Answer")
 
 
 class ProcessClient(ABC, Generic[Incoming, Greeting]):
-    """A connection to the process that listens on `socket_path`; survives its restarts."""
+    """A connection to the process that listens at `place`; survives its restarts."""
 
     def __init__(
-        self, socket_path: str | Path, kind: str, decoder: msgspec.msgpack.Decoder[Incoming]
+        self, place: Endpoint | str | Path, kind: str, decoder: msgspec.msgpack.Decoder[Incoming]
     ) -> None:
-        """`kind`, for messages: "engine" or "encoder"."""
+        """`place`: an endpoint, or a Unix socket's path. `kind`, for messages: "engine" or "encoder"."""
         self.hello: Greeting | None = None  # the process's first message; None while not connected
-        self._socket_path = str(socket_path)
+        self.fault = ""  # why a remote process cannot be used
+        self._endpoint = UnixEndpoint(str(place)) if isinstance(place, str | Path) else place
         self._kind = kind
         self._decoder = decoder
         self._connection: _Connection[Incoming] | None = None
@@ -67,14 +75,22 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
     @property
     def ready(self) -> bool:
         """Whether the process is connected, has sent its greeting, and its loop is running."""
-        limit_s = min(max(HEARTBEAT_LIMIT_S, 3 * self._longest_gap_s), _HEARTBEAT_CEILING_S)
-        return self._has_beaten and self.heartbeat_age_s < limit_s
+        return self._has_beaten and self.heartbeat_age_s < self._heartbeat_limit_s
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether nothing on this machine watches the process."""
+        return isinstance(self._endpoint, RemoteEndpoint)
+
+    @property
+    def _heartbeat_limit_s(self) -> float:
+        return min(max(HEARTBEAT_LIMIT_S, 3 * self._longest_gap_s), _HEARTBEAT_CEILING_S)
 
     async def start(self) -> None:
         """Start to connect, and reconnect whenever the process goes away. Returns at once."""
         if self._task is None:
             self._task = asyncio.create_task(
-                self._keep_connected(), name=f"{self._kind}-client {self._socket_path}"
+                self._keep_connected(), name=f"{self._kind}-client {self._endpoint}"
             )
 
     async def close(self) -> None:
@@ -108,6 +124,9 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
             self._longest_gap_s = max(gap_s, self._longest_gap_s * 0.5 ** (gap_s / _GAP_HALF_LIFE_S))
         self._last_message_s = now_s
         self._receive(message)
+        if self.fault and self._has_beaten:
+            self.fault = ""
+            logger.info("the %s at %s answers", self._kind, self._endpoint)
         self._changed.set()
 
     def _check_connected(self) -> None:
@@ -122,26 +141,53 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
 
     def _unavailable(self, what: str) -> EngineUnavailable:
         return EngineUnavailable(
-            f"the {self._kind} at {self._socket_path!r} {what}; it is starting, restarting or hung"
+            f"the {self._kind} at {str(self._endpoint)!r} {what}; it is starting, restarting or hung"
         )
 
     async def _keep_connected(self) -> None:
-        loop = asyncio.get_running_loop()
         delay_s = _FIRST_RETRY_S
         while True:
             try:
-                _, self._connection = await loop.create_unix_connection(
-                    lambda: _Connection(self._decoder, self.deliver), self._socket_path
+                self._connection = await self._endpoint.connect(
+                    lambda: _Connection(self._decoder, self.deliver)
                 )
-            except OSError:  # no socket yet, or none listens on it
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, _LAST_RETRY_S)
-                continue
-            delay_s = _FIRST_RETRY_S
-            try:
-                await self._connection.closed
-            finally:
-                self._disconnect()
+            except OSError as error:  # none listens there, or another kind of peer
+                self._note(f"cannot be reached: {str(error) or type(error).__name__}")
+            else:
+                lost = "closed the connection"
+                try:
+                    lost = await self._until_lost(self._connection)
+                finally:
+                    was_ready = self._has_beaten
+                    self._disconnect()
+                self._note(lost)
+                if was_ready:
+                    delay_s = _FIRST_RETRY_S
+                    continue
+            await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
+            delay_s = min(2 * delay_s, self._endpoint.last_retry_s)
+
+    async def _until_lost(self, connection: _Connection[Incoming]) -> str:
+        """Return why a connection cannot be used any more. A local process is watched by its supervisor."""
+        if not self.is_remote:
+            await connection.closed
+            return ""
+        greeted_by_s = time.monotonic() + GREETING_LIMIT_S
+        while True:
+            await asyncio.wait([connection.closed], timeout=_WATCH_S)
+            if connection.closed.done():
+                return connection.fault or "closed the connection"
+            if self.hello is None and time.monotonic() >= greeted_by_s:
+                return f"said nothing for {GREETING_LIMIT_S:g} s"
+            limit_s = _SILENCE_FACTOR * self._heartbeat_limit_s
+            if self.hello is not None and self.heartbeat_age_s >= limit_s:
+                return f"sent no heartbeat for {limit_s:.0f} s"
+
+    def _note(self, fault: str) -> None:
+        """Log why a remote process cannot be used, once for each reason."""
+        if self.is_remote and fault != self.fault:
+            self.fault = fault
+            logger.warning("the %s at %s %s", self._kind, self._endpoint, fault)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -196,6 +242,7 @@ class _Connection(asyncio.Protocol, Generic[Incoming]):
         self._on_message = on_message
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self.fault = ""  # why it has ended
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -207,11 +254,13 @@ class _Connection(asyncio.Protocol, Generic[Incoming]):
         try:
             for body in self._reader.feed(data):
                 self._on_message(self._decoder.decode(body))
-        except (FrameError, msgspec.MsgspecError):
+        except (FrameError, msgspec.MsgspecError) as error:
+            self.fault = f"sent a malformed frame: {error}"
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
+        self.fault = self.fault or ("" if exc is None else f"closed the connection: {exc}")
         if not self.closed.done():
             self.closed.set_result(None)
 

@@ -18,10 +18,11 @@ def check_model(folder: Path) -> None:
     read_model_config(folder)
 
 
-def check_files(folder: Path) -> None:
-    """Raise CheckpointError unless the tokenizer can be read and the files of the weights are there."""
+def check_files(folder: Path, *, is_served: bool = True) -> None:
+    """Raise CheckpointError unless the tokenizer can be read and, to be served, the weights are there."""
     Tokenizer.from_checkpoint(folder)
-    weight_files(folder)
+    if is_served:
+        weight_files(folder)
 
 
 def check_context(folder: Path, max_model_tokens: int | None) -> None:

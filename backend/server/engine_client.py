@@ -13,6 +13,7 @@ import msgspec
 from backend.errors import EngineError, EngineUnavailable
 from backend.lora.info import AdapterInfo
 from backend.server.client import PendingCalls, ProcessClient
+from backend.server.endpoints import Endpoint
 from backend.server.engine_messages import (
     AdapterDone,
     Adapters,
@@ -96,11 +97,11 @@ class RequestStream(AsyncIterator[StepOutput]):
 
 
 class EngineClient(ProcessClient[FromEngine, Hello]):
-    """A connection to the engine that listens on `socket_path`; survives its restarts."""
+    """A connection to the engine that listens at `place`; survives its restarts."""
 
-    def __init__(self, socket_path: str | Path, pages: PublishedPages | None = None) -> None:
+    def __init__(self, place: Endpoint | str | Path, pages: PublishedPages | None = None) -> None:
         """`pages`: this engine's part of an index of several."""
-        super().__init__(socket_path, "engine", msgspec.msgpack.Decoder(FromEngine))
+        super().__init__(place, "engine", msgspec.msgpack.Decoder(FromEngine))
         self.stats = EngineStats()
         self.pages = PageIndex().add_replica() if pages is None else pages
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name

@@ -1,9 +1,9 @@
 """The life of an engine or encoder process: read its configuration, load, serve, drain.
 
-`python -m MODULE --listen-fd FD [--parent-pid PID]`; the gateway's supervisor starts it, with a listening
-socket and a line of configuration on stdin. It prints JSON progress lines on stdout and exits with 0 when it
-has drained after SIGTERM, 2 when the configuration cannot be served (one sentence on stderr), 1 after any
-other failure.
+`python -m MODULE --listen-fd FD [--parent-pid PID]`; the gateway's supervisor starts it, or `penstock
+engine` becomes it, with a socket and a line of configuration on stdin. It prints JSON progress on stdout
+and exits with 0 when it has drained after SIGTERM, 2 when the configuration cannot be served (one sentence on
+stderr), 1 after any other failure.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
 _MAX_ERROR_CHARS = 300
+_BACKLOG = 64
+"""More than all that connect while a process starts."""
 
 Config = TypeVar("Config")
 
@@ -47,7 +49,8 @@ def run_process(
     """
     options = _parse(kind, arguments)
     configure_root(options.log_format, logging.Formatter(TEXT_FORMAT), JsonFormatter())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; wait for SIGTERM
+    if options.parent_pid is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; wait for SIGTERM
     try:
         config = read_config(kind, config_type, sys.stdin.buffer.readline())
         report_progress("loading", 0.0)
@@ -60,7 +63,9 @@ def run_process(
         _report_failure(f"{type(error).__name__}: {error}")
         raise
     try:
-        with closing(open_server(socket.socket(fileno=options.listen_fd))) as server:
+        listener = socket.socket(fileno=options.listen_fd)
+        listener.listen(_BACKLOG)  # not before: a connection that is made is answered
+        with closing(open_server(listener)) as server:
             _serve(server, options.parent_pid)
     except Exception as error:  # noqa: BLE001 - the process ends; one line says why
         _report_failure(f"{type(error).__name__} while it served")  # the message might have prompt text
@@ -96,7 +101,7 @@ def _parse(kind: str, arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"backend.server.{kind}_process", description=f"One {kind} process for one model."
     )
-    parser.add_argument("--listen-fd", type=int, required=True, help="listening Unix socket, inherited")
+    parser.add_argument("--listen-fd", type=int, required=True, help="bound socket, inherited")
     parser.add_argument(
         "--parent-pid", type=int, help="drain and exit when this process is no longer the parent"
     )
@@ -115,6 +120,8 @@ def _serve(server: Server[Any], parent_pid: int | None) -> None:
 
     server.on_heartbeat = on_heartbeat
     signal.signal(signal.SIGTERM, lambda signum, frame: server.stop())
+    if parent_pid is None:  # no supervisor waits for the others
+        signal.signal(signal.SIGINT, lambda signum, frame: server.stop())
     # What is loaded stays: exclude it from collections. Young objects die by reference count, so rare
     # collections suffice; full ones run above, while no request waits.
     gc.collect()

@@ -24,6 +24,7 @@ from backend.server.wire import encode_message
 logger = logging.getLogger(__name__)
 
 _FLUSH_LIMIT_S = 1.0
+_UNACKNOWLEDGED_LIMIT_MS = 30_000  # then a TCP connection has ended; heartbeats always wait for an answer
 
 Incoming = TypeVar("Incoming")
 
@@ -170,6 +171,8 @@ class Server(ABC, Generic[Incoming]):
             sock, _ = self._listener.accept()
         except OSError:  # the peer has gone already
             return
+        if sock.family != socket.AF_UNIX:
+            _tune(sock)
         connection = Connection(
             sock,
             next(self._numbers),
@@ -237,3 +240,10 @@ class Server(ABC, Generic[Incoming]):
             connection.close()
         self._connections.clear()
         self._selector.close()
+
+
+def _tune(sock: socket.socket) -> None:
+    """Send small frames at once, and notice a peer whose machine is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_LIMIT_MS)

@@ -255,6 +255,8 @@ def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
     yield ("max_model_tokens",), lambda: check_context(folder, engine.max_model_tokens)
     if effort_error := default_effort_error(tokenizer.thinking, engine.reasoning):
         yield ("reasoning", "default_effort"), _raiser(CheckpointError(effort_error))
+    if engine.is_remote:  # what follows is read where its engines are
+        return
     if (quantize := engine.quantize) is not None:
         yield ("quantize",), lambda: check_quantize(folder, quantize.calibration)
     yield ("speculative",), lambda: check_drafters(engine)

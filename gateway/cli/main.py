@@ -11,6 +11,7 @@ from gateway.cli.commands import (
     cache,
     chat,
     check,
+    engine,
     eval,
     explain,
     guardrails,
@@ -30,8 +31,8 @@ from gateway.cli.version import add_version
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 COMMANDS = (
-    init, serve, check, explain, replay, policy, chat, models, adapters, cache, guardrails, eval, router,
-    batch, keys, usage, schema,
+    init, serve, engine, check, explain, replay, policy, chat, models, adapters, cache, guardrails, eval,
+    router, batch, keys, usage, schema,
 )  # fmt: skip
 """In the order of `penstock --help`."""
 

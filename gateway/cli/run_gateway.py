@@ -50,12 +50,18 @@ def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> 
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket. Raises SettingsError when the address is in use or not local."""
+    listener = bind(host, port)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that does not listen yet. Raises SettingsError as `listen` does."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
     except OSError as error:
         raise SettingsError(
             f"cannot listen on {host} port {port}: {error.strerror}; choose another --host or --port"

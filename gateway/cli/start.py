@@ -24,6 +24,7 @@ from gateway.processes.reload import Load
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
+from policies.urls import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ def check_settings(chosen: Settings) -> None:
         raise SettingsError("an API key is empty or holds characters that an HTTP header cannot carry")
     if chosen.keys_file:
         read_keys(chosen.keys_file)
-    elif not chosen.api_keys and not settings.is_loopback(chosen.host):
+    elif not chosen.api_keys and not is_loopback(chosen.host):
         raise SettingsError(
             f"--host {chosen.host} can be reached from other machines, and no API key is configured: "
             "add --api-key KEY (or set PENSTOCK_API_KEYS or PENSTOCK_KEYS_FILE), or leave --host at 127.0.0.1"
@@ -125,7 +126,7 @@ def check_checkpoints(policies: Policies, models: Sequence[str]) -> None:
         try:
             folder = checkpoint_folder(entry.engine.checkpoint)
             check_model(folder)
-            check_files(folder)
+            check_files(folder, is_served=not entry.engine.is_remote)
         except CheckpointError as error:
             where = f"--model {name}" if name in flagged else f"models.{name}.engine.checkpoint"
             raise CheckpointError(f"{where}: {error}") from None

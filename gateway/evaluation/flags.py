@@ -18,6 +18,7 @@ from gateway.evaluation.own.rows import OwnData, read_data
 from gateway.evaluation.price import TokenPrice
 from gateway.gateway_url import gateway_url
 from gateway.settings import SettingsError
+from policies.urls import is_loopback
 
 DEFAULT_LIMIT = 20
 ALL_TIERS = "1-5"
@@ -195,9 +196,7 @@ def _api_key(options: argparse.Namespace, base_url: str) -> str:
     if options.api_key_env is not None:
         return settings.api_key_of(options.api_key_env)
     # The local gateway's key is never sent to another server.
-    is_ours = settings.is_loopback(urlsplit(base_url).hostname or "") or base_url == _base_url(
-        settings.default_url()
-    )
+    is_ours = is_loopback(urlsplit(base_url).hostname or "") or base_url == _base_url(settings.default_url())
     return settings.client_key(None) if is_ours else ""
 
 

@@ -95,9 +95,9 @@ def new_backend(
 
 
 def backend_names(policies: Policies) -> list[str]:
-    """The processes of all models: engines, with a number for further replicas, and encoders."""
+    """The processes here of all models: engines, with a number for further replicas, and encoders."""
     names: list[str] = []
     for model, entry in policies.models.items():
-        if entry.kind != "upstream":
+        if entry.kind != "upstream" and not (entry.engine and entry.engine.is_remote):
             names += replica_names(model, 1 if entry.engine is None else entry.engine.replicas)
     return names

@@ -57,14 +57,24 @@ def backend_config(name: str, policies: Policies, settings: Settings) -> Restart
 
 
 def backend_command(
-    name: str, config: RestartableConfig, policies: Policies, listen_fd: int, log_format: str = "text"
+    name: str,
+    config: RestartableConfig,
+    policies: Policies,
+    listen_fd: int,
+    log_format: str = "text",
+    *,
+    is_supervised: bool = True,
 ) -> Command:
-    """The command of the engine or encoder process `name`, which listens on the socket `listen_fd`."""
+    """The command of the engine or encoder process `name`, which listens on the socket `listen_fd`.
+
+    `is_supervised`: it ends with this process.
+    """
+    watched = ["--parent-pid", str(os.getpid())] if is_supervised else []
     kind = "engine" if isinstance(config.config, EngineConfig) else "encoder"
     return Command(
         f"{kind} {name!r}",
         f"backend.server.{kind}_process",
-        ["--listen-fd", str(listen_fd), "--parent-pid", str(os.getpid()), "--log-format", log_format],
+        ["--listen-fd", str(listen_fd), *watched, "--log-format", log_format],
         _named(_compute_environment(policies), name),
         config.line,
         (listen_fd,),
@@ -122,6 +132,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
         "adapter_loading",
         "unknown_fields",
         "replicas",
+        "addresses",
     ):  # the gateway's own
         del values[field]
     values["quantize"] = _quantize_config(engine, settings)

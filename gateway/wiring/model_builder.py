@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ import msgspec
 
 from backend.errors import CheckpointError
 from backend.server.encoder_client import EncoderClient
+from backend.server.endpoints import Endpoint, UnixEndpoint
 from backend.server.engine_client import EngineClient
 from backend.server.quote import PageIndex
 from backend.tokenizer import Tokenizer
@@ -30,6 +31,7 @@ from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.provider import EngineProvider
+from gateway.providers.engine.remote import remote_endpoints
 from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.apis import Api, open_api
@@ -232,11 +234,11 @@ class ModelBuilder:
             )
         wait_s = self._settings.timeouts.engine_start_s
         index = PageIndex()
-        processes = replica_names(name, engine.replicas)
-        clients = [
-            EngineClient(self._settings.socket_paths[process], index.add_replica()) for process in processes
-        ]
-        replicas = Replicas(clients)
+        clients = {
+            each: EngineClient(endpoint, index.add_replica())
+            for each, endpoint in self._endpoints(name, engine).items()
+        }
+        replicas = Replicas([*clients.values()])
         service = EngineService(
             replicas,
             tokenizer,
@@ -248,11 +250,18 @@ class ModelBuilder:
             self.engines.values(),
         )
         provider = EngineProvider(service, name)
-        self.resources += clients
-        self.engines |= zip(processes, clients, strict=True)
-        state = _state_of_all([*map(self._state, processes, clients)])
+        self.resources += clients.values()
+        self.engines |= clients
+        state = _state_of_all([self._state(each, client) for each, client in clients.items()])
         served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
         return replace(served, num_waiting=lambda: replicas.num_waiting)
+
+    def _endpoints(self, name: str, engine: EngineModel) -> Mapping[str, Endpoint]:
+        """Where the engines of a model listen, by the name of each."""
+        if engine.is_remote:
+            return remote_endpoints(name, engine, self._settings)
+        paths = self._settings.socket_paths
+        return {each: UnixEndpoint(paths[each]) for each in replica_names(name, engine.replicas)}
 
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])
@@ -277,6 +286,8 @@ class ModelBuilder:
                 return ModelState(ready=True, phase="ready", fraction=1.0)
             if client.hello is not None:
                 return ModelState(ready=False, phase="hung")
+            if client.is_remote:
+                return ModelState(ready=False, phase=f"away: {client.fault}" if client.fault else "starting")
             found = self._parts.statuses.get(name)
             if found is None:
                 return ModelState(ready=False, phase="starting")

@@ -48,7 +48,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=_environment({"PENSTOCK_DATA_DIR": str(self.data_dir), **(environment or {})}),
+                env=clean_environment({"PENSTOCK_DATA_DIR": str(self.data_dir), **(environment or {})}),
                 start_new_session=True,
             )
 
@@ -169,7 +169,7 @@ def command_line(pid: int) -> bytes:
     return b""
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
+def clean_environment(extra: dict[str, str]) -> dict[str, str]:
     """Our environment without variables that change the server, plus `extra`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "PENSTOCK_", "HF_"))}
     return {**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **extra}

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from gateway.auth import tenant_id
 from gateway.cli.print_keys import new_key
-from gateway.settings import SettingsError, is_loopback
+from gateway.settings import SettingsError
 from policies.names import nearest
 from policies.services import SERVICES
-from policies.urls import url_fault
+from policies.urls import is_loopback, url_fault
 
 CacheChoice = Literal["none", "exact", "semantic"]
 GuardChoice = Literal["none", "mask", "strict"]
