@@ -89,6 +89,7 @@ class Engine:
         self._active: dict[str, ActiveRequest] = {}
         self._accountant = StepAccountant(self.kv, clock, work_clock or clock)
         self.machine = MachineTime(clock)
+        self.on_begin: Callable[[list[Sequence]], None] | None = None  # called before their first step
         self._last_report: StepReport | None = None
 
     @property
@@ -190,6 +191,10 @@ class Engine:
             self._runner.forget(sequence)
             self.speculator.forget(sequence)
         self._copy_states()
+        if self.on_begin is not None:
+            begun = [chunk.sequence for chunk in plan.chunks if not chunk.sequence.machine_s]
+            if begun:
+                self.on_begin(begun)
         return plan
 
     def _copy_states(self) -> None:

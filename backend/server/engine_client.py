@@ -43,6 +43,7 @@ class RequestStream(AsyncIterator[StepOutput]):
 
     def __init__(self, request_id: str, on_cancel: Callable[[], None]) -> None:
         self.request_id = request_id
+        self.has_begun = False  # the engine computes it, or has
         self.machine_s = 0.0  # the engine has worked for it so far
         self._on_cancel = on_cancel
         self._pending: StepOutput | None = None
@@ -76,7 +77,8 @@ class RequestStream(AsyncIterator[StepOutput]):
         return output
 
     def push(self, output: StepOutput) -> None:
-        """Add an output from the engine."""
+        """Add an output from the engine. One without tokens says that the request has begun."""
+        self.has_begun = True
         self.machine_s = output.machine_s
         if not output.token_ids and output.finish_reason is None:
             return
@@ -111,6 +113,11 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
         self._known_adapters: frozenset[str] | None = None  # last known names, also while disconnected
         self._lost_adapters: frozenset[str] = frozenset()
+
+    @property
+    def num_streams(self) -> int:
+        """Sequences of this client that have not ended."""
+        return len(self._streams)
 
     @property
     def adapter_names(self) -> AbstractSet[str]:

@@ -31,7 +31,7 @@ from backend.server.server import Server, ServerLimits
 from backend.server.spans import SpanEmitter
 from backend.server.stats import StatsCollector
 from backend.server.wire import Rejected
-from backend.types import Request, StepOutput
+from backend.types import Request, Sequence, StepOutput
 
 _ADAPTER_POLL_S = 0.005
 _SHUTTING_DOWN = "the engine is shutting down; send the request again"
@@ -64,6 +64,7 @@ class EngineServer(Server[ToEngine]):
         self._routes: dict[str, _Route] = {}
         self._sent_adapters_version = 0
         self._stats = StatsCollector()
+        engine.on_begin = self._tell_begun
         engine.kv.take_changes()
 
     def close(self) -> None:
@@ -164,6 +165,10 @@ class EngineServer(Server[ToEngine]):
         if self._routes.pop(key, None) is not None:
             self._engine.abort(key)
             self._stats.count_finished("abort")
+
+    def _tell_begun(self, sequences: list[Sequence]) -> None:
+        """Before the step that may be the last: a gateway must know which requests ran when we died."""
+        self._send_outputs([StepOutput(request_id=each.request.request_id) for each in sequences])
 
     def _send_outputs(self, outputs: list[StepOutput]) -> None:
         batches: dict[Gateway, list[StepOutput]] = {}

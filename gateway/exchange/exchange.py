@@ -20,7 +20,7 @@ from gateway.exchange.endpoint import Ask, Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.fleet.fleet import Patience
-from gateway.providers.base import ModelCall, RequestT
+from gateway.providers.base import Deaths, ModelCall, RequestT
 from gateway.requests.types import ChatRequest, ModelRequest
 from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
@@ -116,6 +116,7 @@ class Exchange:
     rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
+    deaths: Deaths = field(default_factory=Deaths)  # call_model: of engines that computed it
     placements: list[Placement] = field(default_factory=list)  # call_model: among replicas, where recorded
     failed_models: list[str] = field(default_factory=list)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
@@ -206,6 +207,7 @@ class Exchange:
             self.asked.priority,
             is_translated=self.asked.endpoint.is_translated,
             clips_limit=self.asked.endpoint.clips_limit,
+            deaths=self.deaths,
             placements=None if self.noted is None else self.placements,
         )
 

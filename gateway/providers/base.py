@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -12,6 +13,13 @@ from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequ
 from router.log import Placement
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
+
+
+@dataclass(slots=True)
+class Deaths:
+    """How often engines have died or hung while they computed one request, whichever models it asked."""
+
+    num: int = 0
 
 
 class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
@@ -27,6 +35,7 @@ class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
     # The provider's, where it has begun and gives no answer.
     lost: list[Usage] = msgspec.field(default_factory=list)
     placements: list[Placement] | None = None  # the provider's, among replicas; None: not recorded
+    deaths: Deaths = msgspec.field(default_factory=Deaths)
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 
     @property

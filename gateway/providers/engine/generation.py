@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.answer import Delta, Generated, Usage
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
+from gateway.providers.base import Deaths
 from gateway.providers.engine.choice_decoder import ChoiceDecoder, token_info
 from gateway.providers.engine.model import RETRY_S, EngineModel
 from gateway.providers.engine.resumption import Resumption
@@ -40,11 +42,14 @@ class Generation:
     When the engine dies they go on, on the restarted one, from the tokens that were received.
     """
 
-    def __init__(self, model: EngineModel, tokenizer: Tokenizer, jobs: list[SequenceJob]) -> None:
+    def __init__(
+        self, model: EngineModel, tokenizer: Tokenizer, jobs: list[SequenceJob], deaths: Deaths | None = None
+    ) -> None:
+        """`deaths`: what the request has met before, with other models."""
         self._model = model
         self._tokenizer = tokenizer
         self._jobs = jobs
-        self._resumption = Resumption()
+        self._resumption = Resumption(deaths or Deaths())
         self._weights: tuple[str, ...] = ()  # those that began the answer
         self._usage = Usage(
             prompt_tokens=sum(len(job.request.prompt_token_ids) for job in jobs if job.counts_prompt)
@@ -64,6 +69,7 @@ class Generation:
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
         model = self._model
+        self._resumption.check(model.name)
         weights = model.weights()
         jobs = [job for job in self._jobs if not job.decoder.is_finished]
         requests = self._requests(jobs, weights)
@@ -83,7 +89,11 @@ class Generation:
                     yield delta
             return
         except EngineError as error:
-            await self._recover(error, jobs, requests)
+            await self._recover(error, requests, was_running=_have_begun(streams))
+        except (asyncio.CancelledError, GeneratorExit):
+            if _have_begun(streams):
+                self._resumption.note_hang(model.client.heartbeat_age_s, _request_id(requests))
+            raise
         finally:
             for stream in streams:
                 stream.cancel()
@@ -92,14 +102,12 @@ class Generation:
             async for delta in deltas:
                 yield delta
 
-    async def _recover(self, error: EngineError, jobs: list[SequenceJob], sent: list[Request]) -> None:
+    async def _recover(self, error: EngineError, sent: list[Request], *, was_running: bool) -> None:
         """Return once the sequences may be sent again. Raises ApiError if they may not."""
         model, resumption = self._model, self._resumption
         if isinstance(error, EngineUnavailable):
-            request_id = sent[0].request_id.rpartition("/")[0]
-            was_running = any(map(_has_grown, jobs, sent))
             self._model = await resumption.next_engine(
-                model, self._weights, request_id, was_running=was_running
+                model, self._weights, _request_id(sent), was_running=was_running
             )
         elif isinstance(error, AdapterGone):
             # Replaced while the request was in flight, before any of its sequences was admitted: retry.
@@ -184,5 +192,9 @@ class Generation:
         return ServerError(output.error or "The engine failed to answer this request.", code="engine_error")
 
 
-def _has_grown(job: SequenceJob, sent: Request) -> bool:
-    return len(job.received) > len(sent.resume_token_ids)
+def _have_begun(streams: Sequence[RequestStream]) -> bool:
+    return any(stream.has_begun for stream in streams)
+
+
+def _request_id(sequences: Sequence[Request]) -> str:
+    return sequences[0].request_id.rpartition("/")[0]

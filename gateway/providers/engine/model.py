@@ -61,7 +61,7 @@ class EngineModel:
     def elsewhere(self, weights: tuple[str, ...]) -> EngineModel | None:
         """The same weights on another engine that is ready; None if there is none."""
         others = [client for client in self.peers if client.ready and client is not self.client]
-        for client in sorted(others, key=lambda each: each.stats.num_waiting + each.stats.num_running):
+        for client in sorted(others, key=_load):
             names = [name for name, info in client.adapters.items() if info.digest == weights[1]]
             other = replace(self, client=client, adapter=names[0] if names else "")
             if other.weights() == weights:
@@ -92,3 +92,8 @@ class EngineModel:
             f"The model {self.name!r} cannot answer now: its engine is starting or restarting. Try again.",
             headers=retry_after(RETRY_S),
         )
+
+
+def _load(client: EngineClient) -> int:
+    """Its sequences, with those of this process that its last heartbeat has not counted yet."""
+    return max(client.stats.num_waiting + client.stats.num_running, client.num_streams)

@@ -149,7 +149,7 @@ class EngineProvider:
         ]
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tags))
-        return Generation(self._placed(call, jobs), tokenizer, jobs).answer(
+        return Generation(self._placed(call, jobs), tokenizer, jobs, call.deaths).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,
             ignored_fields=ignored,
@@ -180,7 +180,7 @@ class EngineProvider:
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, grammar)
-        return Generation(self._placed(call, jobs), self.service.tokenizer, jobs).answer(
+        return Generation(self._placed(call, jobs), self.service.tokenizer, jobs, call.deaths).answer(
             ignored_fields=ignored
         )
 

@@ -24,6 +24,9 @@ EQUAL_SECONDS = 2e-4
 EQUAL_SHARE = 0.05
 """Predictions that differ by less than both together are equal: measured speeds differ by as much."""
 
+ASSUMED_S_PER_TOKEN = 1e-4
+"""Time of a prompt, while no replica has measured: what was sent counts from the first request on."""
+
 
 class Load:
     """What one replica's next request waits for: its last heartbeat, and what was sent since."""
@@ -225,7 +228,7 @@ class Replicas:
             if loads[number].stats is not stats:
                 loads[number] = Load(stats)
             speeds.append(stats.prefill_s_per_token)
-        slowest_s = max(speeds)
+        slowest_s = max(speeds) or ASSUMED_S_PER_TOKEN
         slowest_step_s = max(loads[number].stats.decode_step_s for number in numbers)
         return [
             loads[number].wait_s + (num_tokens - cached[number]) * speed_s

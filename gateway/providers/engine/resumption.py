@@ -7,13 +7,16 @@ import logging
 
 from backend.errors import EngineUnavailable, QueueFull
 from gateway.errors import ServerError
+from gateway.providers.base import Deaths
 from gateway.providers.engine.model import EngineModel
 
 logger = logging.getLogger(__name__)
 
 MAX_RESUMPTIONS = 2
 MAX_DEATHS_WHILE_RUNNING = 1
-"""A request that runs when its engine dies once more may be what ends it."""
+"""A request that runs when an engine dies once more may be what ends them: no third is given it."""
+SILENT_AFTER_S = 2.5
+"""An engine that sends no message for so long may hang."""
 WAIT_S = 20.0
 """For an engine that restarts, and for room in its queue."""
 
@@ -21,41 +24,51 @@ _LONGEST_PAUSE_S = 1.0
 
 
 class Resumption:
-    """The deaths of its engine that one request has met."""
+    """The deaths of its engine that one call has met."""
 
-    __slots__ = ("_due_s", "_num_deaths", "_num_while_running")
+    __slots__ = ("_due_s", "_num_deaths", "_while_running")
 
-    def __init__(self) -> None:
+    def __init__(self, deaths: Deaths) -> None:
+        """`deaths`: while the request ran, earlier calls of other models included."""
         self._num_deaths = 0
-        self._num_while_running = 0
+        self._while_running = deaths
         self._due_s = 0.0
+
+    def check(self, name: str) -> None:
+        """Raise ServerError if the request may not be given to one more engine, of whichever model."""
+        if self._while_running.num > MAX_DEATHS_WHILE_RUNNING:
+            raise ServerError(
+                f"The engine of {name!r} is not given this request: {self._while_running.num} have died or "
+                "hung while they computed it; their log names the cause.",
+                code="engine_error",
+            )
+
+    def note_hang(self, age_s: float, request_id: str) -> None:
+        """The call ends while it ran, on an engine that was heard of so long ago: a fallback may be next."""
+        if age_s >= SILENT_AFTER_S:
+            self._while_running.num += 1
+            logger.warning("request %s leaves an engine that is silent for %.1f s", request_id, age_s)
 
     async def next_engine(
         self, model: EngineModel, weights: tuple[str, ...], request_id: str, *, was_running: bool
     ) -> EngineModel:
         """Where the request goes on: on another engine, or on the same after its restart.
 
-        `was_running`: the engine had generated something for it since it was sent. Raises ApiError if it may
-        not be sent again, or after WAIT_S.
+        `was_running`: the engine computed it. Raises ApiError if it may not be sent again, or after WAIT_S.
         """
         self._num_deaths += 1
-        self._num_while_running += was_running
-        is_suspect = self._num_while_running > MAX_DEATHS_WHILE_RUNNING
-        if is_suspect or self._num_deaths > MAX_RESUMPTIONS:
+        self._while_running.num += was_running
+        num_while_running = self._while_running.num
+        if num_while_running > MAX_DEATHS_WHILE_RUNNING or self._num_deaths > MAX_RESUMPTIONS:
             logger.error(
                 "request %s met %d deaths of the engine of %r, %d while it ran: it is not sent again",
                 request_id,
                 self._num_deaths,
                 model.name,
-                self._num_while_running,
+                num_while_running,
                 extra={"fields": {"request_id": request_id}},
             )
-        if is_suspect:
-            raise ServerError(
-                f"The engine of {model.name!r} died twice while it generated this answer; its log names "
-                "the cause.",
-                code="engine_error",
-            )
+        self.check(model.name)
         if self._num_deaths > MAX_RESUMPTIONS:
             raise model.unavailable()
         self._due_s = asyncio.get_running_loop().time() + WAIT_S

@@ -6,6 +6,7 @@ It reads the context back through the pages, so that a wrong page, slot or posit
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 
 from backend.engine.runner_protocol import RunnerFacts, StepResult
@@ -19,10 +20,18 @@ EOS = 2
 
 
 class FakeRunner:
-    """Implements Runner; `step_s` makes it slow, a token `poison` in the context makes a request fail."""
+    """Implements Runner; `step_s` makes it slow, a token `poison` in the context makes a request fail.
+
+    The token `deadly` ends the process.
+    """
 
     def __init__(
-        self, num_pages: int = 64, max_model_tokens: int = 512, step_s: float = 0.0, poison: int | None = None
+        self,
+        num_pages: int = 64,
+        max_model_tokens: int = 512,
+        step_s: float = 0.0,
+        poison: int | None = None,
+        deadly: int | None = None,
     ) -> None:
         self.facts = RunnerFacts(
             vocab_size=VOCAB_SIZE,
@@ -37,6 +46,7 @@ class FakeRunner:
         self._memory: dict[int, tuple[int, int]] = {}  # slot → (position, token)
         self._step_s = step_s
         self._poison = poison
+        self._deadly = deadly
 
     def copy_states(self, copies: list[StateCopy]) -> None:
         """Nothing: it has none."""
@@ -46,6 +56,8 @@ class FakeRunner:
         if self._step_s:
             time.sleep(self._step_s)
         for chunk in plan.chunks:
+            if self._deadly is not None and self._deadly in chunk.sequence.tokens:
+                os._exit(1)
             if self._poison is not None and self._poison in chunk.sequence.tokens:
                 raise RuntimeError("poisoned")
         for chunk in plan.chunks:

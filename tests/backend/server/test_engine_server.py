@@ -220,6 +220,16 @@ async def test_one_frame_per_step_and_client(start_worker: StartWorker) -> None:
                 if message["type"] == "outputs":
                     sizes.append(len(message["outputs"]))
                     finished += sum("finish_reason" in output for output in message["outputs"])
-    assert sizes == [8] * 10
+    assert sizes == [8] * 11  # the first says that all have begun
     writer.close()
     await writer.wait_closed()
+
+
+async def test_what_runs_is_known_before_the_step_that_ends_the_process(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.01, "deadly": 999}, config={"max_running": 2})
+    (running,) = worker.client.submit([ask("running", [5], 300)])
+    await anext(running)
+    deadly, waiting = worker.client.submit([ask("deadly", [999], 5), ask("waiting", [6], 5)])
+    with pytest.raises(EngineUnavailable):
+        await collect(deadly)
+    assert [each.has_begun for each in (running, deadly, waiting)] == [True, True, False]

@@ -141,6 +141,15 @@ def test_one_that_has_measured_nothing_counts_as_the_slowest_and_gets_its_share(
     assert sent == {0: 10, 1: 10, 2: 10}
 
 
+def test_before_any_has_measured_what_was_sent_counts() -> None:
+    found = engines(3)
+    for engine in found:
+        engine.stats = EngineStats(max_running=8)
+    chosen = replicas(found)
+    sent = Counter(found.index(chosen.choose(prompt(3))) for _ in range(30))  # type: ignore[arg-type]
+    assert sent == {0: 10, 1: 10, 2: 10}
+
+
 def test_only_those_that_are_ready_and_have_the_adapter_get_a_request() -> None:
     found = engines(3)
     chosen = replicas(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,19 @@ import pytest
 
 from backend.lora.info import AdapterInfo
 from backend.server.engine_client import EngineClient
+from backend.server.quote import PageIndex
 from backend.server.wire import Rejected
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput, TokenLogprobs
+from gateway.errors import ServerError
+from gateway.providers.base import Deaths, ModelCall
 from gateway.providers.engine import resumption
 from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.engine.replicas import Replicas
+from gateway.providers.engine.resumption import Resumption
 from gateway.providers.engine.service import EngineService
+from gateway.requests.parse import typed
+from gateway.requests.types import ChatRequest
 from gateway.settings import Timeouts
 from tests.gateway.conftest import MakeApp
 from tests.gateway.connection import Connection, events
@@ -316,3 +323,116 @@ async def test_another_engine_goes_on_if_its_weights_are_the_same(
     for client in clients:
         await client.close()
     await spare.die()
+
+
+class Three:
+    """Three replicas that say their text, but for a chat that asks for poison: each that runs it dies."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, say: str) -> None:
+        self.going_on = asyncio.Event()  # until then ordinary answers stop half-way
+        self.num_begun = 0
+        self.num_deaths = 0
+        self._tokenizer = tokenizer
+        self._tokens = tokenizer.encode(say)
+        self.engines = [
+            ScriptedEngine(folder / f"{number}.sock", silent, vocab_size=tokenizer.vocab_size)
+            for number in range(3)
+        ]
+        for engine in self.engines:
+            engine.script = partial(self._play, engine)
+
+    async def _play(self, engine: ScriptedEngine, request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id="")  # it has begun
+        if "poison" in self._tokenizer.decode(request.prompt_token_ids):
+            self.num_deaths += 1
+            self._dying = asyncio.create_task(engine.die())
+            await asyncio.Event().wait()
+        for position in range(len(request.resume_token_ids), len(self._tokens)):
+            is_last = position + 1 == len(self._tokens)
+            token = self._tokens[position]
+            yield StepOutput(
+                request_id="", token_ids=[token], finish_reason="stop" if is_last else None
+            )  # fmt: skip
+            if position == 4:
+                self.num_begun += 1
+                await self.going_on.wait()
+
+    async def start(self) -> list[EngineClient]:
+        index = PageIndex()
+        clients = []
+        for engine in self.engines:
+            await engine.start()
+            client = EngineClient(engine.path, index.add_replica())
+            await client.start()
+            await client.wait_ready(10)
+            clients.append(client)
+        return clients
+
+
+async def test_a_request_that_kills_two_replicas_is_not_given_to_the_third_and_others_go_on(
+    make_app: MakeApp, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    three = Three(tmp_path, tokenizer, TEXT)
+    clients = await three.start()
+    provider = EngineProvider(EngineService(Replicas(clients), tokenizer, peers=clients), "ours")
+    poison = chat() | {"messages": [{"role": "user", "content": "poison"}]}
+    async with (
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_app(provider)), base_url="http://gateway"
+        ) as http,
+        asyncio.timeout(20),
+    ):
+        others = [asyncio.create_task(http.post(CHAT, json=chat())) for _ in range(3)]
+        while three.num_begun < 3:
+            await asyncio.sleep(0.01)
+        assert [client.num_streams for client in clients] == [1, 1, 1]
+        refused = await http.post(CHAT, json=poison)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (500, "engine_error")
+        assert three.num_deaths == 2 and sum(client.ready for client in clients) == 1
+        three.going_on.set()
+        for other in await asyncio.gather(*others):
+            assert other.json()["choices"][0]["message"]["content"] == TEXT
+    for client in clients:
+        await client.close()
+    for engine in three.engines:
+        await engine.die()
+
+
+async def test_deaths_and_hangs_with_other_models_count(
+    provider: EngineProvider, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fallback is a model with an engine of its own: it is no third one for this request."""
+    model, deaths = provider.model, Deaths()
+    other = Resumption(deaths)
+    other.note_hang(0.1, "r")
+    other.check("ours")
+    other.note_hang(3.0, "r")
+    assert "request r leaves an engine that is silent for 3.0 s" in caplog.text
+    assert await Resumption(deaths).next_engine(model, (), "r", was_running=False) == model
+    with pytest.raises(ServerError):
+        await Resumption(deaths).next_engine(model, (), "r", was_running=True)
+    with pytest.raises(ServerError):
+        Resumption(deaths).check("another")
+    Resumption(Deaths()).check("ours")
+
+
+async def test_a_call_that_ends_while_its_engine_hangs_counts_as_a_death(
+    provider: EngineProvider, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(request: Request) -> AsyncIterator[StepOutput]:
+        yield StepOutput(request_id="")
+        async for output in silent(request):
+            yield output
+
+    engine.script, found = hang, Deaths()
+    call = ModelCall(typed(chat(), ChatRequest), chat(), "r", deaths=found)
+    for limit_s, num in ((60.0, 0), (0.0, 1)):
+        monkeypatch.setattr(resumption, "SILENT_AFTER_S", limit_s)
+        answer = await provider.chat(call)
+        reading = asyncio.ensure_future(anext(aiter(answer.deltas)))
+        async with asyncio.timeout(10):
+            while not any(stream.has_begun for stream in provider.client._streams.values()):
+                await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert found.num == num
