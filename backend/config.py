@@ -51,6 +51,20 @@ class QuantizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     folder: str = ""  # where rounded weights are kept; "": each start computes them
 
 
+class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many processes, ranks, share one engine, by what they split."""
+
+    tensor: int = 1  # heads, feed-forward blocks and vocabulary
+    pipeline: int = 1
+    expert: int = 1
+    sequence: int = 1
+
+    @property
+    def size(self) -> int:
+        """Ranks in total."""
+        return self.tensor * self.pipeline * self.expert * self.sequence
+
+
 class RestoredAdapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An adapter that was loaded when the engine process ended."""
 
@@ -77,6 +91,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_running: int = 128
     max_queue: int = 512
     num_threads: int | None = None  # of torch; None: 1 for small models, else torch's default
+    parallel: ParallelConfig = ParallelConfig()  # threads and KV memory are divided among ranks
     prefix_cache: bool = True
     grammar_cache_bytes: int = 512 << 20  # compiled grammars, those in use included
     speculative: SpeculativeConfig = SpeculativeConfig()

@@ -211,6 +211,26 @@ class Quantize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
 
 
+Ranks = Annotated[int, Meta(ge=1, le=64)]
+
+
+class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many processes, ranks, share one engine, by what they split. They start and end together."""
+
+    tensor: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="Heads, feed-forward blocks and vocabulary: a rank has 1/n of the weights and of the "
+            "keys and values. Two sums in each layer. Divides the number of heads and the widths of blocks.",
+        ),
+    ] = 1
+    pipeline: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
+    expert: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
+    sequence: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
+
+
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint served by an engine process."""
 
@@ -255,6 +275,10 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_running: Positive = 128
     max_queue: Positive = 512
     num_threads: Positive | None = None
+    parallel: Annotated[
+        Parallel,
+        Meta(description="Processes that share this engine; `num_threads` and `kv_cache_bytes` are divided."),
+    ] = Parallel()
     replicas: Annotated[
         int,
         Meta(

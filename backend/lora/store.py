@@ -65,8 +65,12 @@ class AdapterStore:
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
         bases: tuple[str, ...] = (),
+        placement: AdapterPlacement | None = None,
     ) -> None:
-        """`bases`: names and folders of the base model; others need `force`."""
+        """`bases`: names and folders of the base model; others need `force`.
+
+        `placement`: None for one in this process alone.
+        """
         self._sites = sites
         self._limits = limits
         self._dtype, self._device = dtype, device
@@ -74,7 +78,7 @@ class AdapterStore:
         self._catalogue = AdapterCatalogue(self._drop)
         self._reader: BoundedReader[Adapter] = BoundedReader(limits.read_limit_s, clock)
         self._host = HostCache(limits.host_bytes, self)
-        self._placement = AdapterPlacement(sites, limits.num_slots, dtype, device)
+        self._placement = placement or AdapterPlacement(sites, limits.num_slots, dtype, device)
         self._loading: list[_Load] = []
         self.slots = AdapterSlots(
             limits.num_slots, self._host.ensure_loaded, self._catalogue.is_wanted, clock

@@ -22,11 +22,14 @@ from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.host_memory import keep_freed_memory
+from backend.models.names import WeightNames
 from backend.models.precision import Precision, choose_precision, is_small
 from backend.models.quantize import build_quantized, served_revision
 from backend.models.weight_files import weight_files
 from backend.models.weights import WeightReader
 from backend.quant.kept import KeptWeights
+
+NameOf = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,34 @@ class LoadedModel:
             return self.decoder.logits(hidden, rows)
 
 
-def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None = None) -> LoadedModel:
-    """Load config.checkpoint; `on_progress` gets the fraction of tensors read, 0 to 1.
+class WholeModel:
+    """How the one process of an engine reads a model; ranks of several read parts."""
+
+    def reader(
+        self, model: ModelConfig, source: tuple[str, Callable[[float], None] | None, NameOf, tuple[str, ...]]
+    ) -> WeightReader:
+        """Reads the checkpoint of `model`; `source` has the arguments of WeightReader."""
+        return WeightReader(*source)
+
+    def builder(
+        self, model: ModelConfig, names: WeightNames, reader: WeightReader, precision: Precision
+    ) -> DecoderBuilder:
+        """Builds the decoder of `model`."""
+        return DecoderBuilder(model, names, reader, precision)
+
+
+def load_model(
+    config: EngineConfig,
+    on_progress: Callable[[float], None] | None = None,
+    part: WholeModel | None = None,
+) -> LoadedModel:
+    """Load `part` of config.checkpoint; `on_progress` gets the fraction of tensors read, 0 to 1.
 
     Sets torch's number of threads for the process. Raises CheckpointError, one sentence, when the checkpoint
     is missing, broken or unsupported.
     """
     _check_files(config)
+    part = part or WholeModel()
     model_config = read_model_config(config.checkpoint, config.max_model_tokens)
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
@@ -103,12 +127,12 @@ def load_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     names = family.names
     source = config.checkpoint, on_progress, text_name if family.texts else str, _others(model_config)
     revision = served_revision(Path(config.checkpoint), config.quantize)
-    with torch.inference_mode(), WeightReader(*source) as reader:
+    with torch.inference_mode(), part.reader(model_config, source) as reader:
         precision = choose_precision(config, model_config, reader.dtype(names.embedding))
         if precision.device.type == "cpu":
             keep_freed_memory()
         if config.quantize is None:
-            builder = DecoderBuilder(model_config, names, reader, precision)
+            builder = part.builder(model_config, names, reader, precision)
             decoder = builder.build()
             reader.check_all_read(is_quantized=model_config.quantization is not None)
         else:

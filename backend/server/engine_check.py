@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from backend.config import ParallelConfig
 from backend.lora.adapter_config import check_base, read_config
 from backend.models.checkpoint_config import context_tokens, read_model_config
 from backend.models.quantization import check_unquantized
 from backend.models.weight_files import weight_files
+from backend.parallel.shape import check_parallel
 from backend.quant.prompts import read_prompts
 from backend.tokenizer import Tokenizer
 
@@ -35,6 +37,12 @@ def check_quantize(folder: Path, calibration: str | None) -> None:
     check_unquantized(read_model_config(folder))
     if calibration:
         read_prompts(Path(calibration).expanduser(), folder, 1)
+
+
+def check_ranks(folder: Path, parallel: Mapping[str, int], drafters: Collection[str], scheme: str) -> None:
+    """Raise CheckpointError for ranks that cannot be; `scheme`: how weights are rounded, "" for not."""
+    config = ParallelConfig(**parallel)
+    check_parallel(config, read_model_config(folder), drafters, quantizes=bool(scheme))
 
 
 def check_adapter(folder: Path, served: Sequence[str], *, force: bool) -> None:

@@ -15,7 +15,8 @@ from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.errors import AdapterError, CheckpointError
 from backend.lora.store import AdapterLimits, AdapterStore
-from backend.models.loaded import LoadedModel, load_model
+from backend.models.loaded import LoadedModel
+from backend.parallel.mirror import MirroredModel, open_model
 from backend.server.engine_messages import Hello
 from backend.server.engine_server import EngineServer
 from backend.server.serve import report_progress, run_process
@@ -45,9 +46,11 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
             reported = fraction
             report_progress("loading", fraction)
 
-    model = load_model(config, on_progress)
+    model = open_model(config, on_progress)
     loaded = load_drafters(config, model)
     adapters = open_adapters(config, model)  # before KV memory is measured: slots take theirs on a GPU
+    if isinstance(model, MirroredModel):
+        config = model.with_common_pages(loaded.page_bytes)
     facts = runner_facts(config, model, loaded.page_bytes)
     storage = model.new_kv_storage(
         facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
@@ -89,7 +92,8 @@ def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:
     """An adapter store with the configured adapters. Raises CheckpointError when one cannot be loaded."""
     limits = AdapterLimits(config.adapter_slots, config.max_adapter_rank, config.adapter_host_bytes)
     bases = (config.model, config.checkpoint)
-    store = AdapterStore(model.sites, limits, model.dtype, model.device, bases=bases)
+    placement = model.placement(config.adapter_slots) if isinstance(model, MirroredModel) else None
+    store = AdapterStore(model.sites, limits, model.dtype, model.device, bases=bases, placement=placement)
     for name, folder in config.adapters.items():
         try:
             store.load_now(name, Path(folder), force=name in config.forced_adapters)

@@ -15,9 +15,9 @@ from backend.classifiers.weights import WeightsError
 from backend.encoder.checkpoint import Checkpoint, Reading, check_runtime, read_checkpoint
 from backend.encoder.language import LANGUAGES
 from backend.errors import AdapterError, CheckpointError
-from backend.server.engine_check import check_adapter, check_context, check_model, check_quantize
+from backend.server.engine_check import check_adapter, check_context, check_model, check_quantize, check_ranks
 from backend.tokenizer import Tokenizer
-from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder
+from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder, drafter_folders
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
 from gateway.extras import extra_problems, lacks_of
@@ -260,12 +260,18 @@ def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
     if (quantize := engine.quantize) is not None:
         yield ("quantize",), lambda: check_quantize(folder, quantize.calibration)
     yield ("speculative",), lambda: check_drafters(engine)
+    yield ("parallel",), lambda: _check_ranks(folder, engine)
     for each, adapter in engine.adapters.items():
 
         def check_one(path: str = adapter.path, force: bool = adapter.force) -> None:
             check_adapter(adapter_folder(path), (name, str(folder)), force=force)
 
         yield ("adapters", each), check_one
+
+
+def _check_ranks(folder: Path, engine: EngineModel) -> None:
+    scheme = "" if engine.quantize is None else engine.quantize.scheme
+    check_ranks(folder, msgspec.structs.asdict(engine.parallel), drafter_folders(engine), scheme)
 
 
 def _raiser(error: CheckpointError) -> Callable[[], object]:

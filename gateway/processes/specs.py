@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from backend.config import EngineConfig, QuantizeConfig, RestoredAdapter, SpeculativeConfig
+from backend.config import EngineConfig, ParallelConfig, QuantizeConfig, RestoredAdapter, SpeculativeConfig
 from backend.cpu_quota import cpu_quota
 from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
@@ -135,6 +135,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
         "addresses",
     ):  # the gateway's own
         del values[field]
+    values["parallel"] = ParallelConfig(**msgspec.structs.asdict(engine.parallel))
     values["quantize"] = _quantize_config(engine, settings)
     values["adapters"] = {each: str(adapter_folder(entry.path)) for each, entry in engine.adapters.items()}
     values["forced_adapters"] = [each for each, entry in engine.adapters.items() if entry.force]

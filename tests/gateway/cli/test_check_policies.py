@@ -109,6 +109,21 @@ def test_a_quantised_checkpoint_is_not_rounded_again(folder: Path) -> None:
     assert line == 6 and "is quantised already (fp8): remove `quantize`" in message
 
 
+@pytest.mark.parametrize(
+    ("parallel", "named"),
+    [
+        ("tensor: 3", "tensor is 3, which does not divide num_attention_heads 32 of"),
+        ("pipeline: 2", "pipeline is 2, but only tensor is built so far; set pipeline to 1"),
+    ],
+)
+def test_ranks_that_cannot_share_a_model_are_named(folder: Path, parallel: str, named: str) -> None:
+    change_policy(folder, "256\n", f"256\n      parallel:\n        {parallel}\n")
+    ((line, message),) = problems(folder)
+    assert line == 6 and named in message
+    change_policy(folder, "256\n", "256\n      parallel: {tensor: 2}\n")
+    assert check(folder, io.StringIO()) == 0
+
+
 def test_problems_come_together(folder: Path) -> None:
     change_policy(folder, "256\n", "1024\n      reasoning: {default_effort: high}\n")
     write_json(folder / "polite" / "adapter_config.json", ADAPTER | {"use_dora": True})

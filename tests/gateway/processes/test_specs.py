@@ -25,6 +25,7 @@ from policies.document import (
     EncoderModel,
     EngineModel,
     ModelEntry,
+    Parallel,
     Policies,
     Quantize,
     Speculative,
@@ -48,11 +49,13 @@ def test_the_engines_config_has_what_its_policy_says(checkpoint: str) -> None:
         adapters={"a": AdapterEntry(path="/a"), "b": AdapterEntry(path="/b", force=True)},
         unknown_fields="ignore",  # for the gateway only
         kv_dtype="fp8",
+        parallel=Parallel(tensor=2),
     )
     line = backend_config("m", policies(engine), Settings()).line()
     config = msgspec.json.decode(line, type=EngineConfig)
     assert (config.speculative.drafter, config.speculative.max_tokens) == ("suffix", 5)
     assert config.kv_dtype == "fp8"
+    assert (config.parallel.tensor, config.parallel.size) == (2, 2)
     assert config.speculative.adaptive and config.speculative.tree_nodes == 9
     assert (config.adapters, config.forced_adapters) == ({"a": "/a", "b": "/b"}, ["b"])
 

@@ -1,0 +1,275 @@
+"""One rank's part of a model: read by slice, summed twice in a layer, logits gathered on rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from backend.config import ModelConfig
+from backend.kernels.lora import AdapterRows, Factors
+from backend.layers.attention import AttentionContext
+from backend.layers.embedding import Embedding, embedding_of
+from backend.layers.linear import LinearPart
+from backend.lora.adapter_weights import Adapter, Sites
+from backend.lora.placement import AdapterPlacement
+from backend.models.build import DecoderBuilder
+from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.loaded import NameOf, WholeModel
+from backend.models.names import WeightNames
+from backend.models.precision import Precision
+from backend.models.weights import WeightReader
+from backend.parallel.group import Group
+from backend.parallel.shape import kv_parts, part_of
+
+ROWS, COLUMNS = 0, 1
+_TABLES = ("embed_tokens", "lm_head")
+_AXES = {
+    **dict.fromkeys((*_TABLES, "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3"), ROWS),
+    **dict.fromkeys(("o_proj", "down_proj", "w2"), COLUMNS),
+}
+"""By the last part of modules' names in the families of shape.py; what is not here, each rank has whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which rows or columns of the checkpoint's matrices a rank has."""
+
+    model: ModelConfig  # as it is stored
+    rank: int
+    size: int
+
+    def axis(self, module: str) -> int | None:
+        """Along which dimension a module's weight is split; None: not at all."""
+        return _AXES.get(module.rpartition(".")[2])
+
+    def total(self, module: str, own: int) -> int:
+        """How many rows or columns are stored where a rank has `own`."""
+        last = module.rpartition(".")[2]
+        if last in _TABLES:
+            return self.model.vocab_size
+        return own * (kv_parts(self.model, self.size) if last in ("k_proj", "v_proj") else self.size)
+
+    def span(self, module: str, own: int) -> slice:
+        """The rank's rows or columns; the last one's may be fewer than `own` where tables do not divide."""
+        total = self.total(module, own)
+        is_table = module.rpartition(".")[2] in _TABLES
+        parts = self.size if is_table else total // own
+        begin = self.rank * parts // self.size * own
+        return slice(begin, min(begin + own, total))
+
+
+class PartReader(WeightReader):
+    """Reads a rank's slices; shapes that are asked for are those of slices."""
+
+    def __init__(
+        self, cut: Cut, source: tuple[str, Callable[[float], None] | None, NameOf, tuple[str, ...]]
+    ) -> None:
+        super().__init__(*source)
+        self._cut = cut
+        self.num_elements = 0  # read so far
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The slice, padded with zeros where a table ends before it."""
+        module, _, kind = name.rpartition(".")
+        axis = self._cut.axis(module)
+        if axis is None:
+            found = super().get(name, shape)
+        elif kind == "bias" and axis == COLUMNS:  # of a sum: one rank adds it
+            found = super().get(name, shape)
+            found = found if self._cut.rank == 0 else torch.zeros_like(found)
+        else:
+            found = self._slice(name, shape, axis)
+        self.num_elements += found.numel()
+        return found
+
+    def _slice(self, name: str, shape: tuple[int, ...], axis: int) -> Tensor:
+        module, own = name.rpartition(".")[0], shape[axis]
+        stored = (*shape[:axis], self._cut.total(module, own), *shape[axis + 1 :])
+        whole, span = super().get(name, stored), self._cut.span(module, own)
+        found = whole[span] if axis == ROWS else whole[:, span]  # mapped: only that is read
+        missing = own - found.shape[axis]
+        if missing:
+            padding = found.new_zeros((missing, *found.shape[1:]))
+            return torch.cat((found, padding))
+        return found.contiguous()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart(LinearPart):
+    """A projection of which this rank has a part; adapters are written for the whole."""
+
+    module: str = ""
+    cut: Cut | None = None
+
+    @property
+    def in_features(self) -> int:
+        """K of the whole."""
+        own = self.linear.in_features
+        return self.cut.total(self.module, own) if self.cut and self._axis == COLUMNS else own
+
+    @property
+    def columns(self) -> int:
+        """The outputs of the whole."""
+        own = self.linear.part_features[self.part]
+        return self.cut.total(self.module, own) if self.cut and self._axis == ROWS else own
+
+    def slice(self, factors: Factors) -> Factors:
+        """This rank's part of an adapter's (down [r, K], up [r, columns])."""
+        down, up = factors
+        assert self.cut is not None
+        if self._axis == COLUMNS:
+            return down[:, self.cut.span(self.module, self.linear.in_features)].contiguous(), up
+        own = self.linear.part_features[self.part]
+        up = up[:, self.cut.span(self.module, own)]
+        return down, torch.nn.functional.pad(up, (0, own - up.shape[1])).contiguous()
+
+    @property
+    def _axis(self) -> int | None:
+        return None if self.cut is None else self.cut.axis(self.module)
+
+
+class PartPlacement(AdapterPlacement):
+    """Places this rank's part of whole adapters."""
+
+    def __init__(self, sites: Sites, num_slots: int, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(sites, num_slots, dtype, device)
+        self._whole = sites
+
+    def reserve(self, adapter: Adapter) -> None:
+        """The same as of its base."""
+        super().reserve(self._own(adapter))
+
+    def place(self, slot: int, adapter: Adapter) -> None:
+        """The same as of its base."""
+        super().place(slot, self._own(adapter))
+
+    def _own(self, adapter: Adapter) -> Adapter:
+        factors = {
+            module: site.slice(own) if isinstance(site := self._whole[module], SplitPart) else own
+            for module, own in adapter.factors.items()
+        }
+        return replace(adapter, factors=factors)
+
+
+class PartEmbedding(Embedding):
+    """A part of the vocabulary's rows; the others are zero."""
+
+    __slots__ = ("begin",)
+
+    def __init__(self, whole: Embedding, begin: int) -> None:
+        super().__init__(whole.weight, whole.dtype, whole.scale)
+        self.begin = begin
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """[T] → [T, D], to be summed over ranks."""
+        own = token_ids - self.begin
+        is_other = (own < 0) | (own >= self.weight.shape[0])
+        return super().__call__(own.masked_fill(is_other, 0)).masked_fill_(is_other[:, None], 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartDecoder(Decoder):
+    """The decoder of a rank: what the ranks' sublayers give is summed before the next norm."""
+
+    group: Group
+    vocab_size: int
+
+    def forward(
+        self, token_ids: Tensor, context: AttentionContext | None, layers: list[Tensor] | None = None
+    ) -> Tensor:
+        """The same as of its base, on every rank. Without `context` an attempt has failed already."""
+        with self.group.together():
+            return self._forward(token_ids, context, layers)
+
+    def _forward(
+        self, token_ids: Tensor, context: AttentionContext | None, layers: list[Tensor] | None
+    ) -> Tensor:
+        group, width = self.group, self.config.hidden_size
+        hidden = torch.zeros(len(token_ids), width, dtype=self.embedding.dtype, device=token_ids.device)
+        hidden = group.sum(group.attempt(self.embedding, token_ids), hidden)
+        added: Tensor | None = None
+        for layer in self.layers:
+            if layers is not None and added is not None:
+                captured = group.attempt(torch.add, hidden, added)
+                layers.append(hidden if captured is None else captured)
+            mixed = group.sum(group.attempt(_mix, layer, hidden, context, added), hidden)
+            added = group.sum(group.attempt(_feed, layer, hidden, context, mixed), hidden)
+        assert added is not None
+        return hidden.add_(added)
+
+    def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
+        """The same as of its base, on rank 0; others get what they gave."""
+        with self.group.together():
+            part = self.group.attempt(self._part_logits, hidden, rows)
+            if part is None:
+                part = torch.zeros(len(hidden), self.config.vocab_size, device=hidden.device)
+            parts = self.group.gather(part)
+            return torch.cat(parts, dim=1)[:, : self.vocab_size] if parts else part
+
+    def _part_logits(self, hidden: Tensor, rows: AdapterRows | None) -> Tensor:
+        return self.head(self.final_norm(hidden), rows).to(torch.float32)
+
+
+def _mix(
+    layer: DecoderLayer, hidden: Tensor, context: AttentionContext | None, added: Tensor | None
+) -> Tensor:
+    assert context is not None
+    return layer.mixer(layer.attention_norm(hidden, added), context)
+
+
+def _feed(layer: DecoderLayer, hidden: Tensor, context: AttentionContext | None, mixed: Tensor) -> Tensor:
+    assert context is not None
+    return layer.feed_forward(layer.mlp_norm(hidden, mixed), context.adapters)
+
+
+class PartBuilder(DecoderBuilder):
+    """Builds a rank's decoder."""
+
+    def __init__(
+        self, cut: Cut, group: Group, names: WeightNames, reader: WeightReader, precision: Precision
+    ) -> None:
+        super().__init__(part_of(cut.model, cut.size), names, reader, precision)
+        self._cut, self._group = cut, group
+
+    def build(self) -> Decoder:
+        """The same as of its base."""
+        decoder = super().build()
+        assert all(type(layer) is DecoderLayer for layer in decoder.layers), "shape.py lists the families"
+        self.sites = {
+            name: SplitPart(part.linear, part.part, part.order, name, self._cut)
+            for name, part in self.sites.items()
+        }
+        parts = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
+        return PartDecoder(**parts, group=self._group, vocab_size=self._cut.model.vocab_size)
+
+    def embedding(self, table: Tensor) -> Embedding:
+        """The embedding of this rank's part of the vocabulary."""
+        config = self.config
+        own = embedding_of(table.clone(), self.precision.compute, config.scalars, config.rms_norm_eps)
+        return PartEmbedding(own, self._cut.span("embed_tokens", config.vocab_size).start)
+
+
+class ModelPart(WholeModel):
+    """How a rank reads its part."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self.num_elements = 0  # read, at the end
+
+    def reader(
+        self, model: ModelConfig, source: tuple[str, Callable[[float], None] | None, NameOf, tuple[str, ...]]
+    ) -> WeightReader:
+        """The same as of its base."""
+        return PartReader(self._cut(model), source)
+
+    def builder(
+        self, model: ModelConfig, names: WeightNames, reader: WeightReader, precision: Precision
+    ) -> DecoderBuilder:
+        """The same as of its base."""
+        return PartBuilder(self._cut(model), self._group, names, reader, precision)
+
+    def _cut(self, model: ModelConfig) -> Cut:
+        return Cut(model, self._group.rank, self._group.size)

@@ -1,0 +1,107 @@
+"""Which part of a model each rank has, and what cannot be split. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import msgspec
+
+from backend.config import (
+    AttentionSpec,
+    DenseSpec,
+    EngineConfig,
+    LayerSpec,
+    ModelConfig,
+    MoEConfig,
+    ParallelConfig,
+)
+from backend.errors import CheckpointError
+
+SPLIT_ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
+_NOT_BUILT = ("pipeline", "expert", "sequence")
+_WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
+"""Drafters that read the target's whole embedding, head or keys and values, of which a rank has a part."""
+
+
+def check_parallel(
+    parallel: ParallelConfig, model: ModelConfig, drafters: Collection[str], *, quantizes: bool
+) -> None:
+    """Raise CheckpointError for a model that cannot be split so, or not with these drafters."""
+    for name in _NOT_BUILT:
+        if (value := getattr(parallel, name)) != 1:
+            raise CheckpointError(f"{name} is {value}, but only tensor is built so far; set {name} to 1")
+    size = parallel.tensor
+    if size == 1:
+        return
+    if model.architecture not in SPLIT_ARCHITECTURES:
+        raise CheckpointError(
+            f"tensor is {size}, but {model.architecture} cannot be split; set it to 1, or choose a "
+            f"checkpoint of one of {', '.join(SPLIT_ARCHITECTURES)}"
+        )
+    if quantizes or model.quantization is not None:
+        raise CheckpointError(
+            f"tensor is {size}, but quantised weights cannot be split; set it to 1, or serve the weights in "
+            "floats, without quantize"
+        )
+    for drafter in sorted({*drafters} & {*_WHOLE_TABLES}):
+        raise CheckpointError(
+            f"tensor is {size}, but the drafter {drafter!r} reads what no rank has as a whole; set it to 1, "
+            "or choose draft_model, ngram, suffix or prediction"
+        )
+    for layer in set(model.layers):
+        for name, count in _counts(layer):
+            if count % size and not (name == "num_key_value_heads" and size % count == 0):
+                raise CheckpointError(
+                    f"tensor is {size}, which does not divide {name} {count} of {model.checkpoint!r}; choose "
+                    "a divisor"
+                )
+
+
+def _counts(layer: LayerSpec) -> list[tuple[str, int]]:
+    block = layer.block
+    names = "moe_intermediate_size" if isinstance(block, MoEConfig) else "intermediate_size"
+    own = layer.attention
+    heads = [("num_attention_heads", own.num_heads), ("num_key_value_heads", own.num_kv_heads)]
+    return [*heads, (names, block.intermediate_size)]
+
+
+def rank_config(config: EngineConfig) -> EngineConfig:
+    """The configuration of each rank: threads and KV memory are those of the engine, divided."""
+    size = config.parallel.size
+    threads, memory = config.num_threads, config.kv_cache_bytes
+    return msgspec.structs.replace(
+        config,
+        num_threads=None if threads is None else max(1, threads // size),
+        kv_cache_bytes=None if memory is None else memory // size,
+    )
+
+
+def part_of(model: ModelConfig, size: int) -> ModelConfig:
+    """The shape of one rank's part of `size`: fewer heads, narrower blocks, fewer rows of the vocabulary."""
+    layers = tuple(
+        replace(layer, mixer=_heads(layer.attention, size), feed_forward=_narrow(layer.block, size))
+        for layer in model.layers
+    )
+    return replace(model, layers=layers, vocab_size=-(-model.vocab_size // size))
+
+
+def kv_parts(model: ModelConfig, size: int) -> int:
+    """Into how many parts keys and values are split: ranks share heads where there are more ranks."""
+    return min(size, model.attention.num_kv_heads)
+
+
+def _heads(spec: AttentionSpec, size: int) -> AttentionSpec:
+    kv_heads = max(1, spec.num_kv_heads // size)
+    return replace(spec, num_heads=spec.num_heads // size, num_kv_heads=kv_heads)
+
+
+def _narrow(block: DenseSpec | MoEConfig, size: int) -> DenseSpec | MoEConfig:
+    return replace(block, intermediate_size=block.intermediate_size // size)

@@ -1,0 +1,49 @@
+"""An engine of two processes gives the tokens of one, and adapters, moves and zeroes reach both."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from backend.errors import CheckpointError
+from backend.types import DraftOptions, Request, SamplingParams
+from tests.backend.engine.driving import texts
+from tests.backend.parallel.conftest import TwoRanks
+
+
+def requests(two_ranks: TwoRanks) -> list[Request]:
+    assert two_ranks.engine.adapters is not None
+    (german,) = (info.digest for info in two_ranks.engine.adapters.infos)
+    prompt = [300 + 7 * i % 900 for i in range(40)]
+
+    def ask(name: str, tokens: list[int], **more: object) -> Request:
+        params = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
+        return Request(request_id=name, prompt_token_ids=tokens, params=params, **more)  # type: ignore[arg-type]
+
+    return [
+        ask("plain", prompt),
+        ask("other", prompt[3:30]),
+        ask("adapter", prompt[:20], adapter=german),
+        ask("draft", [5, 6, 7, 8] * 6, draft=DraftOptions(drafter="ngram", max_tokens=4)),
+    ]
+
+
+def test_tokens_are_those_of_one_process(two_ranks: TwoRanks) -> None:
+    alone = two_ranks.alone()
+    want = texts(alone, requests(two_ranks))
+    alone.close()
+    assert texts(two_ranks.engine, requests(two_ranks)) == want
+
+
+def test_both_ranks_have_the_same_pages(two_ranks: TwoRanks) -> None:
+    assert two_ranks.hello.num_pages == 64
+    assert two_ranks.model.with_common_pages(0).num_pages == 64
+
+
+def test_no_memory_for_pages_is_said_on_all_ranks(two_ranks: TwoRanks) -> None:
+    with pytest.raises(CheckpointError, match="cannot be allocated"):
+        two_ranks.model.new_kv_storage(1 << 45, model="pico")
+    kv = two_ranks.model.new_kv_storage(2)
+    kv.zero(3, 3)
+    kv.move(torch.tensor([1]), torch.tensor([2]))
+    assert two_ranks.model.with_common_pages(0).num_pages == 64  # both are in step

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from backend.config import (
+    AttentionSpec,
+    DenseSpec,
+    EngineConfig,
+    LayerSpec,
+    ModelConfig,
+    MoEConfig,
+    ParallelConfig,
+    QuantizationConfig,
+)
+from backend.errors import CheckpointError
+from backend.parallel.shape import check_parallel, kv_parts, part_of, rank_config
+
+
+def model(heads: int = 8, kv_heads: int = 2, width: int = 96, *, has_experts: bool = False) -> ModelConfig:
+    attention = AttentionSpec(num_heads=heads, num_kv_heads=kv_heads, head_dim=16, rope=None)
+    block = MoEConfig(4, 2, width, True) if has_experts else DenseSpec(intermediate_size=width)
+    return ModelConfig(
+        architecture="Qwen3ForCausalLM",
+        checkpoint="/m",
+        vocab_size=199,
+        hidden_size=128,
+        layers=(LayerSpec(attention, block),) * 2,
+        max_position_tokens=64,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("parallel", "changed", "named"),
+    [
+        ({"tensor": 3}, model(), "does not divide num_attention_heads 8"),
+        ({"tensor": 4}, model(heads=12, kv_heads=3), "does not divide num_key_value_heads 3"),
+        ({"tensor": 2}, model(width=95), "does not divide intermediate_size 95"),
+        ({"tensor": 2}, model(width=95, has_experts=True), "does not divide moe_intermediate_size 95"),
+        (
+            {"tensor": 2},
+            replace(model(), architecture="GemmaForCausalLM"),
+            "GemmaForCausalLM cannot be split",
+        ),
+        ({"tensor": 2}, replace(model(), quantization=QuantizationConfig("fp8", ())), "quantised weights"),
+        ({"pipeline": 2}, model(), "pipeline is 2, but only tensor is built so far"),
+        ({"expert": 2}, model(), "set expert to 1"),
+        ({"sequence": 2}, model(), "set sequence to 1"),
+    ],
+)
+def test_what_cannot_be_split_is_named(parallel: dict[str, int], changed: ModelConfig, named: str) -> None:
+    with pytest.raises(CheckpointError, match=re.escape(named)):
+        check_parallel(ParallelConfig(**parallel), changed, (), quantizes=False)
+
+
+def test_drafters_that_need_whole_tables_and_rounding_are_named() -> None:
+    two = ParallelConfig(tensor=2)
+    with pytest.raises(CheckpointError, match="the drafter 'eagle' reads"):
+        check_parallel(two, model(), ("draft_model", "eagle"), quantizes=False)
+    with pytest.raises(CheckpointError, match="quantised weights"):
+        check_parallel(two, model(), (), quantizes=True)
+    check_parallel(two, model(), ("draft_model",), quantizes=False)
+    check_parallel(ParallelConfig(), replace(model(), architecture="X"), ("eagle",), quantizes=True)
+
+
+def test_a_part_has_its_share() -> None:
+    part = part_of(model(), 2)
+    assert (part.attention.num_heads, part.attention.num_kv_heads) == (4, 1)
+    assert (part.layers[1].block.intermediate_size, part.vocab_size) == (48, 100)
+    assert part.hidden_size == 128
+
+
+def test_ranks_share_heads_of_keys_where_there_are_fewer() -> None:
+    check_parallel(ParallelConfig(tensor=8), model(), (), quantizes=False)
+    part = part_of(model(), 8)
+    assert (part.attention.num_heads, part.attention.num_kv_heads) == (1, 1)
+    assert (kv_parts(model(), 8), kv_parts(model(), 2)) == (2, 2)
+
+
+def test_threads_and_memory_are_divided() -> None:
+    config = EngineConfig(
+        model="m", checkpoint="/m", num_threads=3, kv_cache_bytes=1000, parallel=ParallelConfig(tensor=2)
+    )
+    assert (rank_config(config).num_threads, rank_config(config).kv_cache_bytes) == (1, 500)
+    assert rank_config(EngineConfig(model="m", checkpoint="/m")).num_threads is None
