@@ -97,6 +97,10 @@ class EngineUnavailable(EngineError):
     """The engine process is starting, dead or hung."""
 
 
+class HandedBack(EngineUnavailable):
+    """The engine drains, and has dropped the request before its end: it can go on elsewhere."""
+
+
 class FrameError(EngineError):
     """A malformed frame, or an unknown message, on a socket between processes."""
 

@@ -16,6 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
 from policies.engine_addresses import EngineAddress
+from policies.engine_replicas import HandoverSeconds, ReplicaCount
 from policies.guardrails import GuardrailsSection
 from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
@@ -279,17 +280,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Parallel,
         Meta(description="Processes that share this engine; `num_threads` and `kv_cache_bytes` are divided."),
     ] = Parallel()
-    replicas: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=64,
-            description="Engine processes of this model here. A request goes to the one that is predicted to "
-            "begin its answer first, by cached prefixes, queues and measured speeds. What runs on one that "
-            "dies goes on at another. A change restarts no running engine. `num_threads` and "
-            "`kv_cache_bytes` hold for each: set them where several share a machine.",
-        ),
-    ] = 1
+    replicas: ReplicaCount = 1
+    drain_handover_s: HandoverSeconds = 10.0
     addresses: Annotated[
         list[EngineAddress],
         Meta(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from backend.errors import EngineError, EngineUnavailable
+from backend.errors import EngineError, EngineUnavailable, HandedBack
 from backend.lora.info import AdapterInfo
 from backend.server.client import PendingCalls, ProcessClient
 from backend.server.endpoints import Endpoint
@@ -19,12 +19,15 @@ from backend.server.engine_messages import (
     Adapters,
     CachedPages,
     Cancel,
+    Drain,
+    Draining,
     EngineStats,
     FromEngine,
     Heartbeat,
     Hello,
     LoadAdapter,
     Outputs,
+    Returned,
     Submit,
     UnloadAdapter,
 )
@@ -108,11 +111,17 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self.pages = PageIndex().add_replica() if pages is None else pages
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
+        self.is_draining = False  # it takes nothing new
         self._numbers = itertools.count()
         self._streams: dict[str, RequestStream] = {}  # by id on the wire
         self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
         self._known_adapters: frozenset[str] | None = None  # last known names, also while disconnected
         self._lost_adapters: frozenset[str] = frozenset()
+
+    @property
+    def ready(self) -> bool:
+        """Also that it takes requests."""
+        return super().ready and not self.is_draining
 
     @property
     def num_streams(self) -> int:
@@ -161,6 +170,10 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         call_id = str(next(self._numbers))
         return await self._call(call_id, UnloadAdapter(call_id, name))
 
+    def drain(self, handover_s: float) -> None:
+        """Have the engine take nothing new, hand back after `handover_s` what still runs, and exit."""
+        self._send(Drain(handover_s))
+
     async def _call(self, call_id: str, message: LoadAdapter | UnloadAdapter) -> AdapterInfo:
         self._check_connected()
         self._send(message)
@@ -176,8 +189,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
     def _receive(self, message: FromEngine) -> None:
         match message:
             case Outputs():
-                for output in message.outputs:
-                    self._dispatch(output)
+                self._dispatch(message.outputs)
             case Heartbeat():
                 self.stats = message.stats
                 self._has_beaten = True
@@ -189,17 +201,27 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
                 self._learn(message)
             case CachedPages():
                 self.pages.update(message)
+            case Draining():
+                self.is_draining = True
+            case Returned():
+                self._hand_back(message)
             case AdapterDone():
                 self._adapter_calls.settle(message.call_id, message.info)
 
-    def _dispatch(self, output: StepOutput) -> None:
-        wire_id = output.request_id
-        stream = self._streams.get(wire_id)
-        if stream is None:  # cancelled while this was on its way
-            return
-        if output.finish_reason is not None:
-            del self._streams[wire_id]
-        stream.push(output)
+    def _dispatch(self, outputs: list[StepOutput]) -> None:
+        for output in outputs:
+            wire_id = output.request_id
+            stream = self._streams.get(wire_id)
+            if stream is None:  # cancelled while this was on its way
+                continue
+            if output.finish_reason is not None:
+                del self._streams[wire_id]
+            stream.push(output)
+
+    def _hand_back(self, message: Returned) -> None:
+        for request_id in message.request_ids:
+            if (stream := self._streams.pop(request_id, None)) is not None:
+                stream.fail(HandedBack("the engine drains"))
 
     def _reject(self, message: Rejected) -> None:
         """A request or an adapter call was rejected; ids of the one are never ids of the other."""
@@ -221,6 +243,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         for stream in streams.values():
             stream.fail(new_error())
         self.adapters = {}
+        self.is_draining = False
         self.pages.clear()
         self._adapter_calls.fail_all(new_error)
 

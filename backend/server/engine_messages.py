@@ -41,6 +41,22 @@ class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
     name: str
 
 
+class Drain(msgspec.Struct, tag="drain", frozen=True):
+    """Gateway → engine: take nothing new, hand back after `handover_s` what still runs, and exit."""
+
+    handover_s: float
+
+
+class Draining(msgspec.Struct, tag="draining", frozen=True):
+    """Engine → gateway: it takes nothing new and will exit."""
+
+
+class Returned(msgspec.Struct, tag="returned", frozen=True):
+    """Engine → gateway: these requests have not ended and their pages are free: they go on elsewhere."""
+
+    request_ids: list[str]
+
+
 class AdapterDone(msgspec.Struct, tag="adapter_done", frozen=True):
     """Engine → gateway: a LoadAdapter or UnloadAdapter succeeded."""
 
@@ -152,5 +168,7 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
     stats: EngineStats
 
 
-ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter
-FromEngine = Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters | CachedPages
+ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter | Drain
+FromEngine = (
+    Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters | CachedPages | Draining | Returned
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +20,13 @@ from backend.server.engine_messages import (
     Adapters,
     CachedPages,
     Cancel,
+    Drain,
+    Draining,
     Heartbeat,
     Hello,
     LoadAdapter,
     Outputs,
+    Returned,
     Submit,
     ToEngine,
     UnloadAdapter,
@@ -33,8 +37,9 @@ from backend.server.stats import StatsCollector
 from backend.server.wire import Rejected
 from backend.types import Request, Sequence, StepOutput
 
+logger = logging.getLogger(__name__)
+
 _ADAPTER_POLL_S = 0.005
-_SHUTTING_DOWN = "the engine is shutting down; send the request again"
 
 Gateway = Connection[ToEngine]
 
@@ -96,6 +101,8 @@ class EngineServer(Server[ToEngine]):
                 self._load_adapter(connection, message)
             case UnloadAdapter():
                 self._unload_adapter(connection, message)
+            case Drain():
+                self.stop(message.handover_s)
 
     def _step(self) -> None:
         """Compute one step and send its outputs, one message per gateway."""
@@ -130,21 +137,28 @@ class EngineServer(Server[ToEngine]):
         self._hand_over_traces()
         return len(keys)
 
+    def _begin_drain(self) -> None:
+        super()._begin_drain()
+        self._broadcast(Draining())
+
     def _abandon(self) -> None:
-        for key, route in list(self._routes.items()):
-            output = StepOutput(request_id=route.request_id, finish_reason="error", error=_SHUTTING_DOWN)
-            self._engine.abort(key)
-            self._send(route.connection, Outputs([output]))
-        self._routes.clear()
-        self._hand_over_traces()
+        """Hand back what still runs: its gateway goes on with it elsewhere."""
+        for connection in {route.connection for route in self._routes.values()}:
+            ids = [route.request_id for route in self._routes.values() if route.connection is connection]
+            self._cancel_all(connection)
+            self._send(connection, Returned(ids))
+            logger.info("%d requests handed back", len(ids))
 
     def _submit(self, connection: Gateway, requests: list[Request]) -> None:
         """Admit all requests or none."""
+        if self.is_draining:
+            self._send(connection, Returned([request.request_id for request in requests]))
+            return
         added: list[str] = []
         try:
             for request in requests:
                 key = _key(connection, request.request_id)
-                self._admit(msgspec.structs.replace(request, request_id=key))
+                self._engine.add(msgspec.structs.replace(request, request_id=key))
                 added.append(key)
                 self._routes[key] = _Route(connection, request.request_id)
         except (RequestError, QueueFull) as error:
@@ -155,11 +169,6 @@ class EngineServer(Server[ToEngine]):
             for request in requests:
                 self._stats.count_finished("rejected")
                 self._send(connection, Rejected.from_error(request.request_id, error))
-
-    def _admit(self, request: Request) -> None:
-        if self.is_draining:
-            raise QueueFull(_SHUTTING_DOWN, retry_after_s=1.0)
-        self._engine.add(request)
 
     def _abort(self, key: str) -> None:
         if self._routes.pop(key, None) is not None:

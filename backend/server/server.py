@@ -63,6 +63,7 @@ class Server(ABC, Generic[Incoming]):
         self._numbers = itertools.count()
         self._next_heartbeat_s = 0.0
         self._stop_requested = False
+        self._drain_limit_s = self._limits.drain_limit_s
         self._drain_until_s = float("inf")
 
     @property
@@ -101,8 +102,13 @@ class Server(ABC, Generic[Incoming]):
     def _abandon(self) -> None:  # optional
         """The drain limit has passed: tell gateways that unfinished requests end here."""
 
-    def stop(self) -> None:
-        """Accept nothing more, finish what runs, return from `run`. May be called in a signal handler."""
+    def stop(self, drain_limit_s: float | None = None) -> None:
+        """Accept nothing more, finish what runs, return from `run`. May be called in a signal handler.
+
+        What runs for longer than the limit is abandoned.
+        """
+        if drain_limit_s is not None:
+            self._drain_limit_s = drain_limit_s
         self._stop_requested = True
 
     def run(self) -> None:
@@ -223,7 +229,7 @@ class Server(ABC, Generic[Incoming]):
 
     def _begin_drain(self) -> None:
         self.is_draining = True
-        self._drain_until_s = time.monotonic() + self._limits.drain_limit_s
+        self._drain_until_s = time.monotonic() + self._drain_limit_s
         self._selector.unregister(self._listener)
         self._listener.close()
         logger.info("draining")

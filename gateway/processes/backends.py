@@ -48,6 +48,14 @@ class Backend:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.close()
 
+    async def retire(self, handover_s: float) -> None:
+        """End an engine that others of its model replace: what runs after `handover_s` goes on there."""
+        if isinstance(self.client, EngineClient):
+            self.process.begin_stop()
+            self.client.drain(handover_s)
+            await asyncio.wait(self.tasks[:1], timeout=handover_s + KILL_AFTER_S)
+        await self.stop()
+
     async def close(self) -> None:
         """Disconnect, and close the socket."""
         await self.client.close()

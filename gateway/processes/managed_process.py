@@ -104,6 +104,10 @@ class ManagedProcess:
         """Seconds since the last progress line."""
         return time.monotonic() - self._progress_s
 
+    def begin_stop(self) -> None:
+        """The process is about to exit by itself: do not start it again."""
+        self._stop.set()
+
     async def stop(self, timeout_s: float) -> None:
         """Send SIGTERM, wait, and send SIGKILL if the process is still running after `timeout_s`."""
         self._stop.set()

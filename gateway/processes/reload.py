@@ -25,6 +25,7 @@ from gateway.processes.specs import backend_config
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
 from policies.errors import PolicyError
+from policies.names import split_replica
 from policies.redaction import redacted
 
 logger = logging.getLogger(__name__)
@@ -231,10 +232,20 @@ class Reloader:
                 await asyncio.sleep(POLL_S)
 
     async def _retire(self, unused: Sequence[Backend], serial: int) -> None:
-        """End processes when no worker has requests of a version before `serial`."""
+        """End processes: replicas at once, as others of their model go on with what they run.
+
+        Others end when no worker has requests of a version before `serial`.
+        """
+        kept = {(split_replica(each.name)[0], each.spec) for each in self.backends.values()}
+        replaced = [each for each in unused if (split_replica(each.name)[0], each.spec) in kept]
+        await asyncio.gather(*(each.retire(self._handover_s(each.name)) for each in replaced))
         while any(each.oldest < serial for each in self._progress.values()):
             await asyncio.sleep(POLL_S)
-        await asyncio.gather(*(backend.stop() for backend in unused))
+        await asyncio.gather(*(backend.stop() for backend in unused if backend not in replaced))
+
+    def _handover_s(self, name: str) -> float:
+        engine = self.current.policies.models[split_replica(name)[0]].engine
+        return 0.0 if engine is None else engine.drain_handover_s
 
 
 def _refuse_lockout(old: Version, policies: Policies, settings: Settings) -> None:

@@ -132,6 +132,7 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
         "adapter_loading",
         "unknown_fields",
         "replicas",
+        "drain_handover_s",
         "addresses",
     ):  # the gateway's own
         del values[field]

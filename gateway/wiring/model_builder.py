@@ -285,7 +285,8 @@ class ModelBuilder:
             if client.ready:
                 return ModelState(ready=True, phase="ready", fraction=1.0)
             if client.hello is not None:
-                return ModelState(ready=False, phase="hung")
+                is_draining = isinstance(client, EngineClient) and client.is_draining
+                return ModelState(ready=False, phase="draining" if is_draining else "hung")
             if client.is_remote:
                 return ModelState(ready=False, phase=f"away: {client.fault}" if client.fault else "starting")
             found = self._parts.statuses.get(name)

@@ -16,7 +16,7 @@ from tests.e2e.conftest import MODEL, StartServer
 from tests.e2e.server import Server, wait_until
 from tests.e2e.test_recovery import MIXED, STREAMS, Stream, chat, mixed, run
 
-TWO = MIXED.replace("      max_running", "      replicas: 2\n      max_running")
+TWO = MIXED.replace("      max_running", "      replicas: 2\n      drain_handover_s: 0.1\n      max_running")
 ONE = TWO.replace("replicas: 2", "replicas: 1")
 
 
@@ -66,7 +66,7 @@ def test_either_may_die_and_their_number_may_change(start_server: StartServer, t
             120,
             lambda: str(server.engine_pids()),
         )
-    assert restarted in server.engine_pids()
+    assert restarted in server.engine_pids() and "requests handed back" in server.log
     assert server.terminate() == 0
     records = [msgspec.json.decode(line, type=Record) for line in log.read_text().splitlines()]
     placed = [placement for record in records for placement in record.placements]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from backend.errors import AdapterGone, EngineError, EngineUnavailable, QueueFull
+from backend.errors import AdapterGone, EngineError, EngineUnavailable, HandedBack, QueueFull
 from backend.server.engine_client import RequestStream
 from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
@@ -106,9 +106,9 @@ class Generation:
         """Return once the sequences may be sent again. Raises ApiError if they may not."""
         model, resumption = self._model, self._resumption
         if isinstance(error, EngineUnavailable):
-            self._model = await resumption.next_engine(
-                model, self._weights, _request_id(sent), was_running=was_running
-            )
+            if not isinstance(error, HandedBack):
+                resumption.note_death(model, _request_id(sent), was_running=was_running)
+            self._model = await resumption.next_engine(model, self._weights)
         elif isinstance(error, AdapterGone):
             # Replaced while the request was in flight, before any of its sequences was admitted: retry.
             if model.adapter_digest() == sent[0].adapter:

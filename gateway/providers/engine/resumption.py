@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from backend.errors import EngineUnavailable, QueueFull
+from backend.errors import QueueFull
 from gateway.errors import ServerError
 from gateway.providers.base import Deaths
 from gateway.providers.engine.model import EngineModel
@@ -21,6 +21,7 @@ WAIT_S = 20.0
 """For an engine that restarts, and for room in its queue."""
 
 _LONGEST_PAUSE_S = 1.0
+_POLL_S = 0.02
 
 
 class Resumption:
@@ -49,13 +50,8 @@ class Resumption:
             self._while_running.num += 1
             logger.warning("request %s leaves an engine that is silent for %.1f s", request_id, age_s)
 
-    async def next_engine(
-        self, model: EngineModel, weights: tuple[str, ...], request_id: str, *, was_running: bool
-    ) -> EngineModel:
-        """Where the request goes on: on another engine, or on the same after its restart.
-
-        `was_running`: the engine computed it. Raises ApiError if it may not be sent again, or after WAIT_S.
-        """
+    def note_death(self, model: EngineModel, request_id: str, *, was_running: bool) -> None:
+        """Its engine has died, while it ran or waited. Raises ApiError if it may not be sent again."""
         self._num_deaths += 1
         self._while_running.num += was_running
         num_while_running = self._while_running.num
@@ -71,19 +67,24 @@ class Resumption:
         self.check(model.name)
         if self._num_deaths > MAX_RESUMPTIONS:
             raise model.unavailable()
-        self._due_s = asyncio.get_running_loop().time() + WAIT_S
-        if (other := model.elsewhere(weights)) is not None:
-            return other
-        try:
-            await model.client.wait_ready(WAIT_S)
-        except EngineUnavailable:
-            raise model.unavailable() from None
-        return model
+
+    async def next_engine(self, model: EngineModel, weights: tuple[str, ...]) -> EngineModel:
+        """Where the request goes on: on another engine, or on the same after its restart.
+
+        Raises ApiError after WAIT_S.
+        """
+        now_s = asyncio.get_running_loop().time
+        self._due_s = now_s() + WAIT_S
+        while (other := model.elsewhere(weights)) is None and not model.client.ready:
+            if now_s() >= self._due_s:
+                raise model.unavailable()
+            await asyncio.sleep(_POLL_S)
+        return other or model
 
     async def wait_for_room(self, refusal: QueueFull) -> bool:
         """Wait for what an engine that has restarted had no room for; False: the request may not wait."""
-        left_s = self._due_s - asyncio.get_running_loop().time() if self._num_deaths else 0.0
-        if left_s <= 0.0:
+        left_s = self._due_s - asyncio.get_running_loop().time()
+        if left_s <= 0.0:  # also where nothing was resumed
             return False
         await asyncio.sleep(min(refusal.retry_after_s, _LONGEST_PAUSE_S, left_s))
         return True

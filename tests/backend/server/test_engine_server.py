@@ -14,7 +14,7 @@ import pytest
 
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
-from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError
+from backend.errors import EngineUnavailable, HandedBack, PromptTooLong, QueueFull, RequestError
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Hello, Submit
 from backend.server.engine_server import EngineServer
@@ -155,21 +155,38 @@ async def test_sigterm_finishes_what_runs_and_refuses_more(start_worker: StartWo
     worker.send_signal(signal.SIGTERM)
     await wait_for_log(worker, "draining")
     (late,) = worker.client.submit([ask("late", [1])])
-    with pytest.raises(QueueFull, match="shutting down"):
+    with pytest.raises(HandedBack):
         await collect(late)
+    assert worker.client.is_draining and not worker.client.ready
     outputs = await collect(stream)
     assert outputs[-1].finish_reason == "length"
     assert await asyncio.to_thread(worker.exit_code) == 0
 
 
-async def test_sigterm_gives_up_after_its_limit(start_worker: StartWorker) -> None:
-    worker = await start_worker(runner={"step_s": 0.05}, limits={"drain_limit_s": 0.3})
-    (stream,) = worker.client.submit([ask("a", [1, 2], 400)])
-    await anext(stream)
-    worker.send_signal(signal.SIGTERM)
-    outputs = await collect(stream)
-    assert outputs[-1].finish_reason == "error" and "shutting down" in outputs[-1].error
-    assert await asyncio.to_thread(worker.exit_code) == 0
+@pytest.mark.parametrize("by_message", [False, True])
+async def test_what_runs_too_long_is_handed_back_and_goes_on_elsewhere(
+    start_worker: StartWorker, by_message: bool
+) -> None:
+    limit_s = 60.0 if by_message else 0.2
+    workers = [
+        await start_worker(runner={"step_s": 0.02}, limits={"drain_limit_s": limit_s}) for _ in range(2)
+    ]
+    client, other = (worker.client for worker in workers)
+    short, long = client.submit([ask("short", [3], 3), ask("long", [1, 2], 300)])
+    await collect(short)
+    if by_message:
+        client.drain(0.2)
+    else:
+        workers[0].send_signal(signal.SIGTERM)
+    received: list[int] = []
+    with pytest.raises(HandedBack):
+        async for output in long:
+            received += output.token_ids
+    assert 0 < len(received) < 300 and not client.num_streams
+    assert await asyncio.to_thread(workers[0].exit_code) == 0
+    request = msgspec.structs.replace(ask("long", [1, 2], 300), resume_token_ids=received)
+    received += await text(*other.submit([request]))
+    assert received == expected([1, 2], 300)
 
 
 async def wait_for_log(worker: Worker, word: str) -> None:

@@ -407,10 +407,11 @@ async def test_deaths_and_hangs_with_other_models_count(
     other.note_hang(0.1, "r")
     other.check("ours")
     other.note_hang(3.0, "r")
+    assert await other.next_engine(model, ()) == model
     assert "request r leaves an engine that is silent for 3.0 s" in caplog.text
-    assert await Resumption(deaths).next_engine(model, (), "r", was_running=False) == model
+    Resumption(deaths).note_death(model, "r", was_running=False)
     with pytest.raises(ServerError):
-        await Resumption(deaths).next_engine(model, (), "r", was_running=True)
+        Resumption(deaths).note_death(model, "r", was_running=True)
     with pytest.raises(ServerError):
         Resumption(deaths).check("another")
     Resumption(Deaths()).check("ours")
