@@ -14,7 +14,7 @@ from policies.errors import PolicyError, Problem
 from policies.load import Loaded
 from policies.upstream import UpstreamModel
 
-Extra = Literal["engine", "semantic", "eval", "mlflow", "bedrock", "vertex"]
+Extra = Literal["engine", "semantic", "eval", "mlflow", "bedrock", "vertex", "grpc"]
 
 PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
     {
@@ -24,6 +24,7 @@ PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = MappingProxyType(
         "mlflow": ("mlflow",),
         "bedrock": ("botocore",),
         "vertex": ("google.auth",),
+        "grpc": ("grpc", "google.protobuf"),
     }
 )
 """Their import names. pyproject.toml names the distributions."""

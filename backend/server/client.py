@@ -83,6 +83,11 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
         return isinstance(self._endpoint, RemoteEndpoint)
 
     @property
+    def host(self) -> str:
+        """The machine of a remote process; "" of one on this machine."""
+        return self._endpoint.host if isinstance(self._endpoint, RemoteEndpoint) else ""
+
+    @property
     def _heartbeat_limit_s(self) -> float:
         return min(max(HEARTBEAT_LIMIT_S, 3 * self._longest_gap_s), _HEARTBEAT_CEILING_S)
 

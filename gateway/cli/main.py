@@ -11,6 +11,7 @@ from gateway.cli.commands import (
     cache,
     chat,
     check,
+    endpoint_picker,
     engine,
     eval,
     explain,
@@ -31,8 +32,8 @@ from gateway.cli.version import add_version
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 COMMANDS = (
-    init, serve, engine, check, explain, replay, policy, chat, models, adapters, cache, guardrails, eval,
-    router, batch, keys, usage, schema,
+    init, serve, engine, endpoint_picker, check, explain, replay, policy, chat, models, adapters, cache,
+    guardrails, eval, router, batch, keys, usage, schema,
 )  # fmt: skip
 """In the order of `penstock --help`."""
 

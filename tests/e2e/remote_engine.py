@@ -1,4 +1,4 @@
-"""Runs `penstock engine` as a child process, as another machine would."""
+"""Runs `penstock engine`, and what else serves no HTTP, as a child process, as another machine would."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.e2e.server import STOP_TIMEOUT_S, clean_environment
 class RemoteEngine:
     """One engine process without a gateway."""
 
+    command = "engine"
+
     def __init__(self, log: Path, *arguments: str, secrets: dict[str, str] | None = None) -> None:
         self._log = log
-        command = [sys.executable, "-m", "gateway.cli", "engine", *arguments]
+        command = [sys.executable, "-m", "gateway.cli", self.command, *arguments]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 command,
@@ -45,3 +47,9 @@ class RemoteEngine:
         """End it at once."""
         self.process.kill()
         self.process.wait()
+
+
+class EndpointPickerProcess(RemoteEngine):
+    """`penstock endpoint-picker`."""
+
+    command = "endpoint-picker"

@@ -7,11 +7,13 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
 
 from tests.e2e.conftest import MODEL, StartServer
-from tests.e2e.remote_engine import RemoteEngine
+from tests.e2e.endpoint_picking import ask, is_serving
+from tests.e2e.remote_engine import EndpointPickerProcess, RemoteEngine
 from tests.e2e.server import START_TIMEOUT_S, Server, free_port, wait_until
 from tests.e2e.test_recovery import MIXED, Stream, mixed, run
 
@@ -21,7 +23,7 @@ class Pair:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.addresses = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+        self.addresses = [f"tcp://127.0.0.{number}:{free_port()}" for number in (1, 2)]
         (folder / "models.yaml").write_text(
             MIXED.replace("      max_running", f"      addresses: {self.addresses}\n      max_running")
         )
@@ -95,3 +97,26 @@ def test_an_engine_drains(pair: Pair, gateway: Server) -> None:
     wait_phases(gateway, "ready", "away")
     pair.engines[1] = pair.start(1)
     wait_phases(gateway, "ready", "ready")
+
+
+def test_an_endpoint_picker_agrees_with_the_gateway(pair: Pair, gateway: Server, tmp_path: Path) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Picked " * 40}], "max_tokens": 4}
+    before = generated(gateway, pair)
+    httpx.post(gateway.base_url + "/chat/completions", json=body, timeout=60).raise_for_status()
+    wait_until(lambda: generated(gateway, pair) != before, 10, lambda: gateway.log)
+    held_by = [old != new for old, new in zip(before, generated(gateway, pair), strict=True)].index(True)
+    listen = f"127.0.0.1:{free_port()}"
+    arguments = ("--policies", str(pair.folder), "--listen", listen, "--endpoint-port", "8123")
+    picker = EndpointPickerProcess(tmp_path / "picker.log", *arguments)
+    try:
+        with grpc.insecure_channel(listen) as channel:
+            wait_until(lambda: is_serving(channel), START_TIMEOUT_S, lambda: picker.log)
+            hosts = [f"127.0.0.{number}:8123" for number in (1, 2)]
+            wait_until(
+                lambda: all(ask(channel, body, [host]) == host for host in hosts), 30, lambda: picker.log
+            )
+            assert ask(channel, body) == hosts[held_by]
+            assert ask(channel, body, ["10.0.0.1:80"]) == 503
+        assert picker.terminate() == 0
+    finally:
+        picker.close()

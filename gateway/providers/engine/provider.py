@@ -190,18 +190,21 @@ class EngineProvider:
 
     async def quote(self, request: ChatRequest, tenant_salt: str) -> Quote | None:
         """What a chat would cost the engine now; None while it is away, or for a chat that it refuses."""
-        service = self.service
         try:
-            reasoning = chat_reasoning(
-                request, service.tokenizer.thinking, service.reasoning, is_strict=False
-            )
-            grammar_for(request)  # raises
-            tools = decide_tools(read_tools(request), service.tokenizer.tool_use, service.call_syntax)
-            prompt = await self._encode_chat(request, reasoning, tools)
-            self.model.check_loaded()
+            prompt = await self.prompt(request, tenant_salt)
         except ApiError:
             return None
-        return service.replicas.quote(Prompt(prompt, tenant_salt, self.adapter, request.token_limit))
+        return self.service.replicas.quote(prompt)
+
+    async def prompt(self, request: ChatRequest, tenant_salt: str) -> Prompt:
+        """What decides where a chat is computed. Raises ApiError for one that the engine refuses."""
+        service = self.service
+        reasoning = chat_reasoning(request, service.tokenizer.thinking, service.reasoning, is_strict=False)
+        grammar_for(request)  # raises
+        tools = decide_tools(read_tools(request), service.tokenizer.tool_use, service.call_syntax)
+        prompt = await self._encode_chat(request, reasoning, tools)
+        self.model.check_loaded()
+        return Prompt(prompt, tenant_salt, self.adapter, request.token_limit)
 
     def reasoning(self, effort: str | None, template_kwargs: Mapping[str, Any] | None) -> ReasoningDecision:
         """Whether a chat with these fields reasons first. Raises InvalidRequest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -117,6 +117,16 @@ class Replicas:
         self._loads[number].add(len(prompt.token_ids) - placed.cached[number], prompt.num_sequences)
         return self.clients[number]
 
+    def choose_among(self, prompt: Prompt, allowed: Collection[int]) -> EngineClient | None:
+        """The same, of the replicas with these numbers alone; None while none of them is ready."""
+        placed = self._place(prompt, allowed)
+        if placed is None:
+            return None
+        self._loads[placed.number].add(
+            len(prompt.token_ids) - placed.cached[placed.number], prompt.num_sequences
+        )
+        return self.clients[placed.number]
+
     async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
         """Load it on every replica; one that starts later takes it over.
 
@@ -166,9 +176,9 @@ class Replicas:
         if errors and not (is_any_enough and len(errors) < len(results)):
             raise errors[0]
 
-    def _place(self, prompt: Prompt) -> _Placed | None:
+    def _place(self, prompt: Prompt, allowed: Collection[int] | None = None) -> _Placed | None:
         """The best replica, and how it compares; None while none is ready."""
-        numbers, hello = self._candidates(prompt.adapter)
+        numbers, hello = self._candidates(prompt.adapter, allowed)
         if hello is None:
             return None
         adapter = _adapter_digest(self.clients[numbers[0]], prompt.adapter) or ""
@@ -182,13 +192,15 @@ class Replicas:
         number = _rendezvous(first_page or str(prompt.token_ids).encode(), equal)
         return _Placed(number, cached, dict(zip(numbers, seconds, strict=True)), len(equal))
 
-    def _candidates(self, adapter: str) -> tuple[list[int], Hello | None]:
+    def _candidates(self, adapter: str, allowed: Collection[int] | None) -> tuple[list[int], Hello | None]:
         """The replicas that are ready and whose pages are of the same kind as the first's; its greeting."""
         found: list[int] = []
         first: Hello | None = None
         wanted: tuple[str, ...] = ()
         for number, client in enumerate(self.clients):
             hello = client.hello
+            if allowed is not None and number not in allowed:
+                continue
             if hello is None or not client.ready or (digest := _adapter_digest(client, adapter)) is None:
                 continue
             weights = hello.revision, hello.kv_dtype, digest

@@ -89,6 +89,17 @@ def test_the_holder_of_a_prefix_gets_it_until_its_queue_costs_more() -> None:
     assert chosen.choose(prompt()) is not found[2]
 
 
+def test_a_choice_among_some_counts_as_sent_there_too() -> None:
+    found = engines(3)
+    chosen = replicas(found)
+    publish(found[0], prompt())
+    assert chosen.choose_among(prompt(), [1, 2]) in found[1:]
+    sent = Counter(found.index(chosen.choose_among(prompt(), [1, 2])) for _ in range(9))  # type: ignore[arg-type]
+    assert sorted(sent.values()) == [4, 5] and 0 not in sent
+    found[1].ready = False
+    assert chosen.choose_among(prompt(), [1]) is None
+
+
 def test_another_tenants_prefix_is_none() -> None:
     found = engines(2)
     publish(found[1], prompt(tenant_salt="a"))
