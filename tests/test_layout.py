@@ -40,6 +40,7 @@ MAX_WEIGHTS_BYTES = 48 * 2**20
 # Test files about several modules together, which mirror none; each with its subject.
 SUITES = {
     "backend/engine/pairs/test_drafters.py": "every drafter with every other feature",
+    "backend/engine/pairs/test_ranks.py": "all of them on two ranks",
     "backend/engine/pairs/test_seeds.py": "a seed, alone and in company",
     "backend/engine/pairs/test_table.py": "the generated tables of backend/FEATURES.md",
     "backend/engine/test_recurrent_states.py": "a model with recurrent states in an engine",

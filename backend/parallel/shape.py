@@ -27,7 +27,7 @@ SPLIT_ARCHITECTURES = (
     "Qwen3MoeForCausalLM",
 )
 _NOT_BUILT = ("pipeline", "expert", "sequence")
-_WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
+WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
 """Drafters that read the target's whole embedding, head or keys and values, of which a rank has a part."""
 
 
@@ -51,7 +51,7 @@ def check_parallel(
             f"tensor is {size}, but quantised weights cannot be split; set it to 1, or serve the weights in "
             "floats, without quantize"
         )
-    for drafter in sorted({*drafters} & {*_WHOLE_TABLES}):
+    for drafter in sorted({*drafters} & {*WHOLE_TABLES}):
         raise CheckpointError(
             f"tensor is {size}, but the drafter {drafter!r} reads what no rank has as a whole; set it to 1, "
             "or choose draft_model, ngram, suffix or prediction"

@@ -12,8 +12,8 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 BENCHMARKS = (
     "adapters", "background", "cache", "cache_index", "cache_semantic", "chaos", "engine", "faults",
-    "gateway", "gpu", "grammars", "guardrails", "policy", "prefix", "replicas", "soak", "speculative",
-    "stall", "step", "translation", "tune",
+    "gateway", "gpu", "grammars", "guardrails", "parallel", "policy", "prefix", "replicas", "soak",
+    "speculative", "stall", "step", "translation", "tune",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import precision
-from backend.models.loaded import load_model
+from backend.parallel.mirror import MirroredModel, open_model
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.drafter import Capture, Drafter
 from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters
@@ -157,16 +157,26 @@ class Clock:
 class Stage:
     """One set of weights and adapters; engines of any shape; plain answers, computed once each."""
 
-    def __init__(self, model: str, dtypes: Mapping[str, object] = FLOAT32, folder: Path = WEIGHTS) -> None:
+    def __init__(
+        self,
+        model: str,
+        dtypes: Mapping[str, object] = FLOAT32,
+        folder: Path = WEIGHTS,
+        alone: Stage | None = None,
+    ) -> None:
+        """`alone`: who gives the plain answers, for an engine of several ranks; None: this one."""
         checkpoint = folder / model
         self.tokenizer = Tokenizer.from_checkpoint(checkpoint)
         self._checkpoint, self._dtypes = checkpoint, dtypes
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(precision, "is_small", lambda model: False)  # products are those of larger models
-            self._model = load_model(self._configure())
+            self._model = open_model(self._configure())
         facts = runner_facts(self._configure(), self._model)
         self.compiler = ReadyCompiler(checkpoint, facts.vocab_size, facts.eos_token_ids)
-        self._store = AdapterStore(self._model.sites, AdapterLimits(), self._model.dtype, self._model.device)
+        limits, own = AdapterLimits(), self._model
+        placement = own.placement(limits.num_slots) if isinstance(own, MirroredModel) else None
+        self._store = AdapterStore(own.sites, limits, own.dtype, own.device, placement=placement)
+        self._alone = alone
         infos = [self._store.load_now(name, folder / "adapters" / name) for name in ADAPTERS[model]]
         self.adapters = [info.digest for info in infos]
         self._drafters: dict[str, LoadedDrafters] = {}
@@ -175,6 +185,8 @@ class Stage:
     def close(self) -> None:
         self.compiler.close()
         self._store.close()
+        if isinstance(self._model, MirroredModel):
+            self._model.close()
 
     def engine(self, record: Record, drafter: str = "prediction", **changes: object) -> Engine:
         """An engine with this drafter that writes into `record`."""
@@ -199,6 +211,8 @@ class Stage:
 
     def plain(self, request: Request) -> Record:
         """The request by itself, with everything off that it did not ask for."""
+        if self._alone is not None:
+            return self._alone.plain(request)
         bare = msgspec.structs.replace(request, request_id="plain", prediction_token_ids=[], draft=None)
         key = msgspec.msgpack.encode(bare)
         if key not in self._plain:
