@@ -125,5 +125,10 @@ volumeMounts:
     {{- fail (printf "engines.%s: the policies must have models.%s.engine.dns: %q" .key .engine.model $want) }}
   {{- end }}
 {{- end }}
+{{- $product := 1 }}
+{{- range $name, $size := $section.parallel }}{{ $product = mul $product $size }}{{ end }}
+{{- if and $section (gt .ranks 1) (ne $product (int64 .ranks)) }}
+  {{- fail (printf "engines.%s: ranks is %d, and models.%s.engine.parallel has %d" .key .ranks .engine.model $product) }}
+{{- end }}
 {{- toJson $section }}
 {{- end }}
