@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -112,6 +113,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self.is_draining = False  # it takes nothing new
+        self.ready_since_s = 0.0  # time of its first heartbeat on this connection
         self._numbers = itertools.count()
         self._streams: dict[str, RequestStream] = {}  # by id on the wire
         self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
@@ -191,8 +193,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
             case Outputs():
                 self._dispatch(message.outputs)
             case Heartbeat():
-                self.stats = message.stats
-                self._has_beaten = True
+                self._beat(message.stats)
             case Rejected():
                 self._reject(message)
             case Hello():
@@ -217,6 +218,11 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
             if output.finish_reason is not None:
                 del self._streams[wire_id]
             stream.push(output)
+
+    def _beat(self, stats: EngineStats) -> None:
+        self.stats = stats
+        if not self._has_beaten:
+            self._has_beaten, self.ready_since_s = True, time.monotonic()
 
     def _hand_back(self, message: Returned) -> None:
         for request_id in message.request_ids:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,14 +28,21 @@ EQUAL_SHARE = 0.05
 ASSUMED_S_PER_TOKEN = 1e-4
 """Time of a prompt, while no replica has measured: what was sent counts from the first request on."""
 
+WARM_S = 10.0
+LEAST_SHARE = 0.1
+"""A replica that has just come counts as slower, by up to 1 / LEAST_SHARE, until WARM_S have passed: its cache
+is cold and its speeds are first guesses. So its share rises, and it is not flooded."""
+
 
 class Load:
     """What one replica's next request waits for: its last heartbeat, and what was sent since."""
 
-    __slots__ = ("num_requests", "num_tokens", "stats", "wait_s")
+    __slots__ = ("num_requests", "num_tokens", "slowness", "stats", "wait_s")
 
-    def __init__(self, stats: EngineStats) -> None:
+    def __init__(self, stats: EngineStats, age_s: float = WARM_S) -> None:
+        """`age_s`: how long the replica has been ready."""
         self.stats = stats
+        self.slowness = 1.0 / max(LEAST_SHARE, min(1.0, age_s / WARM_S))
         self.num_tokens = 0
         self.num_requests = 0
         self.wait_s = wait_s(stats)
@@ -69,7 +77,7 @@ class Replicas:
         """The `pages` of the clients must be of one index, in their order."""
         self.clients = clients
         self._index = clients[0].pages.index
-        self._loads = [Load(client.stats) for client in clients]
+        self._loads = [Load(EngineStats()) for _ in clients]
         self._greeted: list[Hello | None] = [None] * len(clients)
         self._loading: set[asyncio.Task[None]] = set()
         for number, client in enumerate(clients[: None if len(clients) > 1 else 0]):
@@ -238,14 +246,17 @@ class Replicas:
         for number in numbers:
             stats = clients[number].stats
             if loads[number].stats is not stats:
-                loads[number] = Load(stats)
+                loads[number] = Load(stats, time.monotonic() - clients[number].ready_since_s)
             speeds.append(stats.prefill_s_per_token)
         slowest_s = max(speeds) or ASSUMED_S_PER_TOKEN
         slowest_step_s = max(loads[number].stats.decode_step_s for number in numbers)
         return [
-            loads[number].wait_s + (num_tokens - cached[number]) * speed_s
-            if speed_s
-            else (loads[number].num_tokens + num_tokens - cached[number]) * slowest_s + slowest_step_s
+            loads[number].slowness
+            * (
+                loads[number].wait_s + (num_tokens - cached[number]) * speed_s
+                if speed_s
+                else (loads[number].num_tokens + num_tokens - cached[number]) * slowest_s + slowest_step_s
+            )
             for number, speed_s in zip(numbers, speeds, strict=True)
         ]
 

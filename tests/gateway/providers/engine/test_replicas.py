@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Engine:
     stats: EngineStats = field(default_factory=lambda: structs.replace(STATS))
     hello: Hello | None = HELLO
     ready: bool = True
+    ready_since_s: float = 0.0
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     failure: Exception | None = None
     calls: list[str] = field(default_factory=list)
@@ -159,6 +161,22 @@ def test_before_any_has_measured_what_was_sent_counts() -> None:
     chosen = replicas(found)
     sent = Counter(found.index(chosen.choose(prompt(3))) for _ in range(30))  # type: ignore[arg-type]
     assert sent == {0: 10, 1: 10, 2: 10}
+
+
+def test_the_share_of_a_replica_that_has_just_come_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = engines(2)
+    chosen = replicas(found)
+    found[1].ready_since_s = 1_000.0
+    shares = []
+    for age_s in (0.0, 2.5, 5.0, 10.0):
+        monkeypatch.setattr(time, "monotonic", lambda age_s=age_s: 1_000.0 + age_s)
+        for engine in found:
+            engine.stats = structs.replace(STATS)
+        sent = Counter(found.index(chosen.choose(prompt())) for _ in range(40))  # type: ignore[arg-type]
+        shares.append(sent[1])
+    assert shares == sorted(shares) and 1 <= shares[0] <= 6 and shares[-1] == 20
+    found[0].ready = False
+    assert chosen.choose(prompt()) in found[1:]
 
 
 def test_only_those_that_are_ready_and_have_the_adapter_get_a_request() -> None:
