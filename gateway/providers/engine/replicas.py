@@ -30,8 +30,8 @@ ASSUMED_S_PER_TOKEN = 1e-4
 
 WARM_S = 10.0
 LEAST_SHARE = 0.1
-"""A replica that has just come counts as slower, by up to 1 / LEAST_SHARE, until WARM_S have passed: its cache
-is cold and its speeds are first guesses. So its share rises, and it is not flooded."""
+"""A replica that has just come counts as slower, by up to 1 / LEAST_SHARE, until WARM_S have passed: its
+cache is cold and its speeds are first guesses. So its share rises, and it is not flooded."""
 
 
 class Load:
