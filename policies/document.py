@@ -227,7 +227,16 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "keys and values. Two sums in each layer. Divides the number of heads and the widths of blocks.",
         ),
     ] = 1
-    pipeline: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
+    pipeline: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="Stages of layers, as many as there are layers or fewer. They compute one after the "
+            "other, each with all threads; a rank has its layers' weights, keys and values, the first one "
+            "the embedding and the head too. Together with `tensor`, each stage has that many ranks.",
+        ),
+    ] = 1
     expert: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
     sequence: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
 

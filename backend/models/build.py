@@ -69,6 +69,7 @@ class DecoderBuilder:
         self.config = config
         self.names = names
         self.reader = reader
+        self.first_layer = 0  # its number in the checkpoint; a stage of several has some of the layers
         self.precision = precision
         self.sites: dict[str, LinearPart] = {}  # by module name, filled by build: what adapters can change
         self._extra_terms = open_hyper_moe(config, reader, precision)
@@ -128,10 +129,11 @@ class DecoderBuilder:
     def layer(self, layer: int) -> DecoderLayer:
         """One decoder layer."""
         spec, names = self.config.layers[layer], self.names
-        prefix = names.layer.format(layer=layer)
+        stored = self.first_layer + layer
+        prefix = names.layer.format(layer=stored)
         if spec.mixer is None or spec.feed_forward is None:
             return self._one_block(layer, prefix, spec)
-        feed_forward = self._feed_forward(layer, prefix, spec.feed_forward)
+        feed_forward = self._feed_forward(stored, prefix, spec.feed_forward)
         sublayers = (
             self._input_norm(prefix, names.attention_norm),
             self._mixer(layer, prefix, spec.mixer),

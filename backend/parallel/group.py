@@ -54,10 +54,30 @@ class Group:
         self.num_collectives = 0
         self._children = children
         self._error: Exception | None = None
-        self._data: dist.ProcessGroup | None = None  # of tensors on devices; None: the default group
+        self._backends = ["gloo"]
         if torch.cuda.is_available() and torch.cuda.device_count() >= self.local_size:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
-            self._data = dist.new_group(backend="nccl", timeout=_FOREVER)
+            self._backends.append("nccl")  # for tensors on devices
+        self._all = self._open(None)
+        self.arrange(self.size)
+
+    def arrange(self, width: int) -> None:
+        """From now on each `width` ranks are a stage; `sum` and `gather` are among these."""
+        self.width, self.num_stages = width, self.size // width
+        self.stage, self.rank_in_stage = divmod(self.rank, width)
+        self._stage = self._all
+        if self.num_stages > 1 and width > 1:  # all ranks open all groups
+            opened = [self._open(list(range(begin, begin + width))) for begin in range(0, self.size, width)]
+            self._stage = opened[self.stage]
+
+    def _open(self, ranks: list[int] | None) -> list[dist.ProcessGroup | None]:
+        """By `_backends`; None: the default group."""
+        return [
+            None
+            if ranks is None and backend == "gloo"
+            else dist.new_group(ranks, backend=backend, timeout=_FOREVER)
+            for backend in self._backends
+        ]
 
     @property
     def local_size(self) -> int:
@@ -65,24 +85,24 @@ class Group:
         default = 1 if self._children is None else self.size
         return int(os.environ.get("LOCAL_WORLD_SIZE", default))
 
-    def broadcast(self, payload: bytes = b"") -> bytes:
-        """Rank 0's payload, on all ranks."""
+    def broadcast(self, payload: bytes = b"", source: int = 0) -> bytes:
+        """The payload of rank `source`, on all ranks."""
         head = torch.zeros(_HEAD_BYTES, dtype=torch.uint8)
-        if self.rank == 0:
+        if self.rank == source:
             first = len(payload).to_bytes(_LENGTH_BYTES, "little") + payload[: _HEAD_BYTES - _LENGTH_BYTES]
             head[: len(first)] = torch.frombuffer(bytearray(first), dtype=torch.uint8)
-        self._run(dist.broadcast, head, 0)
+        self._run(dist.broadcast, head, source)
         length = int.from_bytes(head[:_LENGTH_BYTES].numpy().tobytes(), "little")
         start = head[_LENGTH_BYTES : _LENGTH_BYTES + length].numpy().tobytes()
         if length <= len(start):
             return start
-        rest = bytearray(payload[len(start) :] if self.rank == 0 else length - len(start))
-        self._run(dist.broadcast, torch.frombuffer(rest, dtype=torch.uint8), 0)
-        return payload if self.rank == 0 else start + bytes(rest)
+        rest = bytearray(payload[len(start) :] if self.rank == source else length - len(start))
+        self._run(dist.broadcast, torch.frombuffer(rest, dtype=torch.uint8), source)
+        return payload if self.rank == source else start + bytes(rest)
 
     def share(self, tensor: Tensor) -> None:
         """Overwrite `tensor` with rank 0's, on all ranks."""
-        self._run(dist.broadcast, tensor, 0, self._group_of(tensor))
+        self._run(dist.broadcast, tensor, 0, self._all[tensor.is_cuda])
 
     def attempt(self, compute: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         """What `compute` gives; None if it fails, or anything has failed since the last `settle`."""
@@ -107,17 +127,29 @@ class Group:
         self._error = self._error or error
 
     def sum(self, part: Tensor | None, spare: Tensor) -> Tensor:
-        """The sum of all ranks' parts; who has none adds zeros in the memory of `spare`, of that shape."""
+        """The sum of the stage's parts; who has none adds zeros in the memory of `spare`, of that shape."""
         if part is None:
             part = spare.zero_()
-        self._run(dist.all_reduce, part, group=self._group_of(part))
+        if self.width > 1:
+            self._run(dist.all_reduce, part, group=self._stage[part.is_cuda])
         return part
 
     def gather(self, part: Tensor) -> list[Tensor]:
-        """All ranks' parts, by rank, on rank 0; nothing on others."""
-        found = [torch.empty_like(part) for _ in range(self.size)] if self.rank == 0 else None
-        self._run(dist.gather, part, found, group=self._group_of(part))
+        """The first stage's parts, by rank, on rank 0; nothing on others."""
+        if self.stage:
+            return []
+        found = [torch.empty_like(part) for _ in range(self.width)] if self.rank == 0 else None
+        self._run(dist.gather, part, found, group=self._stage[part.is_cuda])
         return found or []
+
+    def receive(self, hidden: Tensor) -> Tensor:
+        """What the stage before this one, of the first one the last, passes on, in the memory of `hidden`."""
+        self._run(dist.recv, hidden, (self.rank - self.width) % self.size, self._all[hidden.is_cuda])
+        return hidden
+
+    def pass_on(self, hidden: Tensor) -> None:
+        """Give the next stage what it is to receive."""
+        self._run(dist.send, hidden, (self.rank + self.width) % self.size, self._all[hidden.is_cuda])
 
     def least(self, number: int) -> int:
         """The smallest of all ranks' numbers."""
@@ -150,9 +182,6 @@ class Group:
         if self._children is not None:
             self._children.close(0.0 if kills else _STOP_S)
         dist.destroy_process_group()
-
-    def _group_of(self, tensor: Tensor) -> dist.ProcessGroup | None:
-        return self._data if tensor.is_cuda else None
 
     def _run(self, collective: Callable[..., object], *args: object, **options: object) -> None:
         self.num_collectives += 1

@@ -37,6 +37,7 @@ from backend.parallel.messages import (
 )
 from backend.parallel.part import ModelPart, PartPlacement
 from backend.parallel.shape import check_parallel, rank_config
+from backend.parallel.sites import sites_of_all
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -125,6 +126,11 @@ class MirroredModel(LoadedModel):
     mirror: Mirror
     rank_config: EngineConfig
 
+    @property
+    def kv_layout(self) -> KVLayout:
+        """Of this rank's keys and values."""
+        return self.precision.kv_layout(self.decoder.config)
+
     def new_kv_storage(
         self, num_pages: int, num_states: int = 1, model: str = "", *, num_window_pages: int | None = None
     ) -> KVStorage:
@@ -160,6 +166,8 @@ class MirroredModel(LoadedModel):
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """The same as of its base. Raises RankError for an error of another rank."""
+        if self.mirror.group.width == 1:
+            return LoadedModel.logits(self, hidden, rows)
         hidden = hidden.contiguous()
         self.mirror.tell(Logits(len(hidden), None if rows is None else _words(rows.slots)))
         self.mirror.group.share(hidden)
@@ -190,7 +198,7 @@ def open_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         group.close(kills=True)
         raise
     parts = {each.name: getattr(loaded, each.name) for each in fields(loaded)}
-    parts["config"] = replace(loaded.config, vocab_size=model.vocab_size)
+    parts["config"] = model
     return MirroredModel(**parts, mirror=mirror, rank_config=own)
 
 
@@ -198,8 +206,9 @@ def load_part(
     config: EngineConfig, group: Group, on_progress: Callable[[float], None] | None = None
 ) -> LoadedModel:
     """Load this rank's part. Raises CheckpointError on all ranks if it does on one."""
+    group.arrange(config.parallel.tensor)
     if config.num_threads is None:
-        torch.set_num_threads(max(1, torch.get_num_threads() // group.local_size))
+        torch.set_num_threads(max(1, torch.get_num_threads() // min(group.width, group.local_size)))
     loaded: LoadedModel | None = None
     try:
         loaded = load_model(config, on_progress, ModelPart(group))
@@ -207,7 +216,7 @@ def load_part(
         group.fail(error)
     group.settle()
     assert loaded is not None
-    return loaded
+    return replace(loaded, sites=sites_of_all(group, loaded.sites))
 
 
 def _forward(step: StepInput, token_ids: Tensor, storage: int) -> Forward:

@@ -1,4 +1,7 @@
-"""One rank's part of a model: read by slice, summed twice in a layer, logits gathered on rank 0."""
+"""One rank's part of a model: layers of its stage, read by slice, summed twice in each, and its logits.
+
+The first stage has the embedding and the head too, so that only hidden states go between stages.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from backend.lora.adapter_weights import Adapter, Sites
 from backend.lora.placement import AdapterPlacement
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder, DecoderLayer
+from backend.models.families import FAMILIES
 from backend.models.loaded import NameOf, WholeModel
 from backend.models.names import WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
 from backend.parallel.group import Group
-from backend.parallel.shape import kv_parts, part_of
+from backend.parallel.shape import kv_parts, part_of, stage_layers
+from backend.parallel.sites import Elsewhere
 
 ROWS, COLUMNS = 0, 1
 _TABLES = ("embed_tokens", "lm_head")
@@ -35,11 +40,12 @@ _AXES = {
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which rows or columns of the checkpoint's matrices a rank has."""
+    """Which layers, and which rows or columns of the checkpoint's matrices, a rank has."""
 
     model: ModelConfig  # as it is stored
-    rank: int
-    size: int
+    rank: int  # in its stage
+    size: int  # of its stage
+    layers: range
 
     def axis(self, module: str) -> int | None:
         """Along which dimension a module's weight is split; None: not at all."""
@@ -150,6 +156,7 @@ class PartPlacement(AdapterPlacement):
         factors = {
             module: site.slice(own) if isinstance(site := self._whole[module], SplitPart) else own
             for module, own in adapter.factors.items()
+            if not isinstance(self._whole[module].linear, Elsewhere)
         }
         return replace(adapter, factors=factors)
 
@@ -172,7 +179,7 @@ class PartEmbedding(Embedding):
 
 @dataclass(frozen=True, slots=True)
 class PartDecoder(Decoder):
-    """The decoder of a rank: what the ranks' sublayers give is summed before the next norm."""
+    """The decoder of a rank: what the sublayers of its stage give is summed before the next norm."""
 
     group: Group
     vocab_size: int
@@ -181,15 +188,32 @@ class PartDecoder(Decoder):
         self, token_ids: Tensor, context: AttentionContext | None, layers: list[Tensor] | None = None
     ) -> Tensor:
         """The same as of its base, on every rank. Without `context` an attempt has failed already."""
-        with self.group.together():
-            return self._forward(token_ids, context, layers)
-
-    def _forward(
-        self, token_ids: Tensor, context: AttentionContext | None, layers: list[Tensor] | None
-    ) -> Tensor:
         group, width = self.group, self.config.hidden_size
-        hidden = torch.zeros(len(token_ids), width, dtype=self.embedding.dtype, device=token_ids.device)
-        hidden = group.sum(group.attempt(self.embedding, token_ids), hidden)
+        with group.together():
+            hidden = torch.zeros(len(token_ids), width, dtype=self.embedding.dtype, device=token_ids.device)
+            if group.stage:
+                hidden = group.receive(hidden)
+            else:
+                hidden = group.sum(group.attempt(self.embedding, token_ids), hidden)
+            run = self._run_parts if group.width > 1 else self._run_stage
+            hidden = run(hidden, context, layers)
+            if group.num_stages > 1:
+                group.pass_on(hidden)
+                if not group.stage:
+                    hidden = group.receive(hidden)
+            return hidden
+
+    def _run_stage(
+        self, hidden: Tensor, context: AttentionContext | None, layers: list[Tensor] | None
+    ) -> Tensor:
+        assert layers is None
+        found = None if context is None else self.group.attempt(Decoder._run, self, hidden, context, None)
+        return hidden.zero_() if found is None else found
+
+    def _run_parts(
+        self, hidden: Tensor, context: AttentionContext | None, layers: list[Tensor] | None
+    ) -> Tensor:
+        group = self.group
         added: Tensor | None = None
         for layer in self.layers:
             if layers is not None and added is not None:
@@ -202,6 +226,8 @@ class PartDecoder(Decoder):
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """The same as of its base, on rank 0; others get what they gave."""
+        if self.group.width == 1:
+            return Decoder.logits(self, hidden, rows)
         with self.group.together():
             part = self.group.attempt(self._part_logits, hidden, rows)
             if part is None:
@@ -232,21 +258,32 @@ class PartBuilder(DecoderBuilder):
         self, cut: Cut, group: Group, names: WeightNames, reader: WeightReader, precision: Precision
     ) -> None:
         super().__init__(part_of(cut.model, cut.size), names, reader, precision)
+        own = cut.layers
+        self.first_layer = own.start
+        self.config = replace(self.config, layers=self.config.layers[own.start : own.stop])
+        if own.start:
+            self.config = replace(self.config, vocab_size=1)  # a row that is never used
         self._cut, self._group = cut, group
 
     def build(self) -> Decoder:
         """The same as of its base."""
         decoder = super().build()
-        assert all(type(layer) is DecoderLayer for layer in decoder.layers), "shape.py lists the families"
-        self.sites = {
-            name: SplitPart(part.linear, part.part, part.order, name, self._cut)
-            for name, part in self.sites.items()
-        }
+        if self._cut.size > 1:
+            plain = all(type(layer) is DecoderLayer for layer in decoder.layers)
+            assert plain, "shape.py lists the families"
+            self.sites = {
+                name: SplitPart(part.linear, part.part, part.order, name, self._cut)
+                for name, part in self.sites.items()
+            }
+        if self.first_layer:
+            del self.sites[self.names.head.removesuffix(".weight")]
         parts = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
         return PartDecoder(**parts, group=self._group, vocab_size=self._cut.model.vocab_size)
 
     def embedding(self, table: Tensor) -> Embedding:
         """The embedding of this rank's part of the vocabulary."""
+        if self._cut.size == 1:
+            return super().embedding(table)
         config = self.config
         own = embedding_of(table.clone(), self.precision.compute, config.scalars, config.rms_norm_eps)
         return PartEmbedding(own, self._cut.span("embed_tokens", config.vocab_size).start)
@@ -263,7 +300,10 @@ class ModelPart(WholeModel):
         self, model: ModelConfig, source: tuple[str, Callable[[float], None] | None, NameOf, tuple[str, ...]]
     ) -> WeightReader:
         """The same as of its base."""
-        return PartReader(self._cut(model), source)
+        cut, (directory, on_progress, name_of, others) = self._cut(model), source
+        layer = FAMILIES[model.architecture].names.layer
+        elsewhere = (layer.format(layer=n) for n in range(model.num_layers) if n not in cut.layers)
+        return PartReader(cut, (directory, on_progress, name_of, (*others, *elsewhere)))
 
     def builder(
         self, model: ModelConfig, names: WeightNames, reader: WeightReader, precision: Precision
@@ -272,4 +312,6 @@ class ModelPart(WholeModel):
         return PartBuilder(self._cut(model), self._group, names, reader, precision)
 
     def _cut(self, model: ModelConfig) -> Cut:
-        return Cut(model, self._group.rank, self._group.size)
+        group = self._group
+        layers = stage_layers(model.num_layers, group.stage, group.num_stages)
+        return Cut(model, group.rank_in_stage, group.width, layers)

@@ -26,35 +26,56 @@ SPLIT_ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
 )
-_NOT_BUILT = ("pipeline", "expert", "sequence")
 WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
-"""Drafters that read the target's whole embedding, head or keys and values, of which a rank has a part."""
+"""Drafters that read the target's whole embedding, head, layers or keys and values: a rank has a part."""
 
 
 def check_parallel(
     parallel: ParallelConfig, model: ModelConfig, drafters: Collection[str], *, quantizes: bool
 ) -> None:
     """Raise CheckpointError for a model that cannot be split so, or not with these drafters."""
-    for name in _NOT_BUILT:
+    for name in ("expert", "sequence"):
         if (value := getattr(parallel, name)) != 1:
-            raise CheckpointError(f"{name} is {value}, but only tensor is built so far; set {name} to 1")
-    size = parallel.tensor
-    if size == 1:
-        return
+            raise CheckpointError(
+                f"{name} is {value}, but only tensor and pipeline are built so far; set {name} to 1"
+            )
+    for name, size in (("tensor", parallel.tensor), ("pipeline", parallel.pipeline)):
+        if size == 1:
+            continue
+        if quantizes or model.quantization is not None:
+            raise CheckpointError(
+                f"{name} is {size}, but quantised weights cannot be split; set it to 1, or serve the weights "
+                "in floats, without quantize"
+            )
+        for drafter in sorted({*drafters} & {*WHOLE_TABLES}):
+            raise CheckpointError(
+                f"{name} is {size}, but the drafter {drafter!r} reads what no rank has as a whole; set it to "
+                "1, or choose draft_model, ngram, suffix or prediction"
+            )
+    _check_stages(parallel.pipeline, model)
+    if parallel.tensor > 1:
+        _check_parts(parallel.tensor, model)
+
+
+def _check_stages(size: int, model: ModelConfig) -> None:
+    if size > model.num_layers:
+        raise CheckpointError(
+            f"pipeline is {size}, but {model.checkpoint!r} has {model.num_layers} layers; set it to that or "
+            "less"
+        )
+    shares = any(each.kv_source is not None for each in model.attentions)
+    if size > 1 and (model.states or shares or model.layers[0].inputs is not None):
+        raise CheckpointError(
+            f"pipeline is {size}, but {model.architecture} has recurrent states, layers that share keys and "
+            "values, or embeddings of single layers, which no stages can have; set it to 1"
+        )
+
+
+def _check_parts(size: int, model: ModelConfig) -> None:
     if model.architecture not in SPLIT_ARCHITECTURES:
         raise CheckpointError(
             f"tensor is {size}, but {model.architecture} cannot be split; set it to 1, or choose a "
             f"checkpoint of one of {', '.join(SPLIT_ARCHITECTURES)}"
-        )
-    if quantizes or model.quantization is not None:
-        raise CheckpointError(
-            f"tensor is {size}, but quantised weights cannot be split; set it to 1, or serve the weights in "
-            "floats, without quantize"
-        )
-    for drafter in sorted({*drafters} & {*WHOLE_TABLES}):
-        raise CheckpointError(
-            f"tensor is {size}, but the drafter {drafter!r} reads what no rank has as a whole; set it to 1, "
-            "or choose draft_model, ngram, suffix or prediction"
         )
     for layer in set(model.layers):
         for name, count in _counts(layer):
@@ -74,18 +95,28 @@ def _counts(layer: LayerSpec) -> list[tuple[str, int]]:
 
 
 def rank_config(config: EngineConfig) -> EngineConfig:
-    """The configuration of each rank: threads and KV memory are those of the engine, divided."""
-    size = config.parallel.size
+    """The configuration of each rank: KV memory is the engine's, divided.
+
+    So are threads, but among the ranks of a stage: stages compute one after the other.
+    """
+    size, width = config.parallel.size, config.parallel.tensor
     threads, memory = config.num_threads, config.kv_cache_bytes
     return msgspec.structs.replace(
         config,
-        num_threads=None if threads is None else max(1, threads // size),
+        num_threads=None if threads is None else max(1, threads // width),
         kv_cache_bytes=None if memory is None else memory // size,
     )
 
 
+def stage_layers(num_layers: int, stage: int, num_stages: int) -> range:
+    """The layers of a stage; of numbers that differ, the later ones are larger: the first has the head."""
+    return range(stage * num_layers // num_stages, (stage + 1) * num_layers // num_stages)
+
+
 def part_of(model: ModelConfig, size: int) -> ModelConfig:
     """The shape of one rank's part of `size`: fewer heads, narrower blocks, fewer rows of the vocabulary."""
+    if size == 1:
+        return model
     layers = tuple(
         replace(layer, mixer=_heads(layer.attention, size), feed_forward=_narrow(layer.block, size))
         for layer in model.layers

@@ -1,4 +1,4 @@
-"""An engine of two ranks behind the real gateway: the texts of one process, also when a rank dies."""
+"""Engines of two ranks behind the real gateway: the texts of one process, also when a rank dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ ENGINE = """
         drafters: {draft_model: {path: "builtin:pico-draft"}}
       adapters: {german: {path: "builtin:german"}}
 """
-POLICIES = f"models:\n  {MODEL}:{ENGINE}      parallel: {{tensor: 2}}\n  one:{ENGINE}"
+STAGES = "stages"
+POLICIES = (
+    f"models:\n  {MODEL}:{ENGINE}      parallel: {{tensor: 2}}\n"
+    f"  {STAGES}:{ENGINE}      parallel: {{pipeline: 2}}\n  one:{ENGINE}"
+)
 TOKENS: dict[str, Any] = {"min_tokens": 96, "max_tokens": 96}
 SCHEMA = {
     "type": "object",
@@ -48,13 +52,13 @@ def kinds(model: str) -> list[Kind]:
 
 
 def ranks(server: Server) -> list[int]:
-    """The processes beside rank 0."""
+    """The processes beside ranks 0."""
     return [pid for pid in descendants(server.process.pid) if b"backend.parallel.worker" in command_line(pid)]
 
 
 def kill_rank_1(server: Server, streams: list[Stream]) -> None:
-    (pid,) = ranks(server)
-    os.kill(pid, signal.SIGKILL)
+    for pid in ranks(server):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_two_ranks_say_what_one_process_says_and_one_may_die(
@@ -63,14 +67,20 @@ def test_two_ranks_say_what_one_process_says_and_one_may_die(
     (tmp_path / "models.yaml").write_text(POLICIES)
     server = start_server("--policies", str(tmp_path))
     alone = [stream.answer() for stream in asyncio.run(run(server, kinds("one")))]
-    both = [stream.answer() for stream in asyncio.run(run(server, kinds(MODEL)))]
-    assert both == alone
+    split = [*kinds(MODEL), *kinds(STAGES)]
+    assert [stream.answer() for stream in asyncio.run(run(server, split))] == [*alone, *alone]
 
-    before = ranks(server)
-    stormy = [stream.answer() for stream in asyncio.run(run(server, kinds(MODEL), kill_rank_1))]
-    assert stormy == alone  # on the engine of the same weights, or after the restart
-    assert f"engine {MODEL!r} exited (exit code 1)" in server.log
-    wait_until(lambda: server.is_ready() and ranks(server) != before, 120, lambda: "no ranks came back")
+    before = {*ranks(server)}
+    assert len(before) == 2
+    stormy = [stream.answer() for stream in asyncio.run(run(server, split, kill_rank_1))]
+    assert stormy == [*alone, *alone]  # on the engine of the same weights, or after the restart
+    for model in (MODEL, STAGES):
+        assert f"engine {model!r} exited (exit code 1)" in server.log
+
+    def are_back() -> bool:
+        return server.is_ready() and len({*ranks(server)} - before) == 2
+
+    wait_until(are_back, 120, lambda: "no ranks came back")
     again = [stream.answer() for stream in asyncio.run(run(server, kinds(MODEL)[:2]))]
     assert again == alone[:2]
     assert server.terminate() == 0

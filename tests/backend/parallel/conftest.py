@@ -19,7 +19,7 @@ WEIGHTS = Path(__file__).parents[3] / "backend/pico/weights"
 class TwoRanks:
     """An engine of two ranks, its model, and the configuration of the same without the other rank."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, parallel: ParallelConfig) -> None:
         self.config = EngineConfig(
             model="pico",
             checkpoint=str(WEIGHTS / "pico-small"),
@@ -41,7 +41,7 @@ class TwoRanks:
         monkeypatch.setattr(engine_process, "open_model", open_and_keep)
         split = EngineConfig(
             **{name: getattr(self.config, name) for name in self.config.__struct_fields__}
-            | {"parallel": ParallelConfig(tensor=2)}
+            | {"parallel": parallel}
         )
         self.engine, self.hello = build_engine(split)
         (self.model,) = opened
@@ -50,12 +50,12 @@ class TwoRanks:
         return build_engine(self.config)[0]
 
 
-@pytest.fixture(scope="package")
-def two_ranks() -> Iterator[TwoRanks]:
-    """One for all tests of the package: its other rank is a process of its own."""
+@pytest.fixture(scope="package", params=["tensor", "pipeline"])
+def two_ranks(request: pytest.FixtureRequest) -> Iterator[TwoRanks]:
+    """One of each kind for all tests of the package: its other rank is a process of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Children, "command", (sys.executable, "-m", "tests.backend.parallel.faulty_worker"))
-        found = TwoRanks(patch)
+        found = TwoRanks(patch, ParallelConfig(**{request.param: 2}))
     yield found
     found.engine.close()
     found.model.close()

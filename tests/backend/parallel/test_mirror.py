@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backend.errors import CheckpointError
-from backend.types import DraftOptions, Request, SamplingParams
+from backend.types import DraftOptions, GrammarSpec, Request, SamplingParams
 from tests.backend.engine.driving import texts
 from tests.backend.parallel.conftest import TwoRanks
 
@@ -23,6 +23,7 @@ def requests(two_ranks: TwoRanks) -> list[Request]:
     return [
         ask("plain", prompt),
         ask("other", prompt[3:30]),
+        ask("hit", [*prompt[:32], 5, 6]),
         ask("adapter", prompt[:20], adapter=german),
         ask("draft", [5, 6, 7, 8] * 6, draft=DraftOptions(drafter="ngram", max_tokens=4)),
     ]
@@ -33,6 +34,26 @@ def test_tokens_are_those_of_one_process(two_ranks: TwoRanks) -> None:
     want = texts(alone, requests(two_ranks))
     alone.close()
     assert texts(two_ranks.engine, requests(two_ranks)) == want
+
+
+@pytest.mark.parametrize("two_ranks", ["pipeline"], indirect=True)
+def test_draws_grammars_and_preempted_requests_are_those_of_one_process(two_ranks: TwoRanks) -> None:
+    def ask(seed: int, max_tokens: int = 190, grammar: GrammarSpec | None = None) -> Request:
+        return Request(
+            request_id=str(seed),
+            prompt_token_ids=[300 + 11 * i % 900 for i in range(seed, seed + 20)],
+            params=SamplingParams(
+                max_tokens=max_tokens, presence_penalty=0.5, ignore_eos=grammar is None, seed=seed
+            ),
+            grammar=grammar,
+        )
+
+    asked = [ask(seed) for seed in range(6)]  # 6 * 210 tokens, and 64 pages of 16
+    asked.append(ask(6, 40, GrammarSpec(kind="regex", text="[a-z ]{30}")))
+    alone = two_ranks.alone()
+    want = texts(alone, asked)
+    alone.close()
+    assert texts(two_ranks.engine, asked) == want
 
 
 def test_both_ranks_have_the_same_pages(two_ranks: TwoRanks) -> None:

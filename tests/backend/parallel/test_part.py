@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from backend.config import EngineConfig
-from backend.models.loaded import load_model
+from backend.models.loaded import LoadedModel, load_model
 from backend.parallel.part import PartDecoder, SplitPart
-from tests.backend.models.checkpoints import write_checkpoint
+from tests.backend.models.checkpoints import SCALED, write_checkpoint
 from tests.backend.models.driver import Driver, Track
+from tests.backend.models.plain_variants import GEMMA
 from tests.backend.models.variant import MOE, QWEN_MOE, TIED, UNTIED, Variant
 from tests.backend.parallel.threads import ThreadGroup, load_ranks, on_all
 
@@ -42,6 +43,37 @@ def test_logits_are_those_of_the_whole_model(variant: Variant, size: int, tmp_pa
     assert found.shape == want.shape == (len(TOKENS), 199)
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
     assert all(each.shape[1] == -(-199 // size) for each in others)
+
+
+STAGES = [
+    Variant("llama", "llama", {"num_hidden_layers": 5, **TIED}),
+    Variant("qwen3-moe", "qwen3_moe", EXPERTS),
+    Variant("gemma3", "gemma3_text", GEMMA),
+    Variant("cohere", "cohere", SCALED),
+]
+
+
+@pytest.mark.parametrize("variant", STAGES, ids=[variant.name for variant in STAGES])
+def test_stages_give_the_same_bits(variant: Variant, tmp_path: Path) -> None:
+    config = config_of(variant, tmp_path)
+    whole, ranks = load_model(config), load_ranks(config, 1, 2)
+
+    def run(model: LoadedModel) -> list[torch.Tensor]:
+        driver, track = Driver(model), Track(TOKENS)
+        return [torch.cat(driver.step([(track, count)])) for count in (5, 1, 2)]
+
+    want, (found, _) = run(whole), on_all(ranks, run)
+    assert all(map(torch.equal, found, want))
+    assert {name for rank in ranks for name in rank.sites} == set(whole.sites)
+    assert sum(rank.kv_layout.page_bytes for rank in ranks) == whole.kv_layout.page_bytes
+
+
+def test_stages_whose_layers_are_split_are_the_whole_model(tmp_path: Path) -> None:
+    config = config_of(Variant("qwen3-moe", "qwen3_moe", EXPERTS), tmp_path)
+    whole, ranks = load_model(config), load_ranks(config, 2, 2)
+    (want,) = Driver(whole).step([(Track(TOKENS), len(TOKENS))])
+    found, *_ = on_all(ranks, lambda rank: Driver(rank).step([(Track(TOKENS), len(TOKENS))])[0])
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
 
 
 def test_each_rank_reads_and_keeps_its_share(tmp_path: Path) -> None:

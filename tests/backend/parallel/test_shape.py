@@ -16,10 +16,12 @@ from backend.config import (
     QuantizationConfig,
 )
 from backend.errors import CheckpointError
-from backend.parallel.shape import check_parallel, kv_parts, part_of, rank_config
+from backend.parallel.shape import check_parallel, kv_parts, part_of, rank_config, stage_layers
 
 
-def model(heads: int = 8, kv_heads: int = 2, width: int = 96, *, has_experts: bool = False) -> ModelConfig:
+def model(
+    heads: int = 8, kv_heads: int = 2, width: int = 96, *, has_experts: bool = False, shares: bool = False
+) -> ModelConfig:
     attention = AttentionSpec(num_heads=heads, num_kv_heads=kv_heads, head_dim=16, rope=None)
     block = MoEConfig(4, 2, width, True) if has_experts else DenseSpec(intermediate_size=width)
     return ModelConfig(
@@ -27,7 +29,10 @@ def model(heads: int = 8, kv_heads: int = 2, width: int = 96, *, has_experts: bo
         checkpoint="/m",
         vocab_size=199,
         hidden_size=128,
-        layers=(LayerSpec(attention, block),) * 2,
+        layers=(
+            LayerSpec(attention, block),
+            LayerSpec(replace(attention, kv_source=0 if shares else None), block),
+        ),
         max_position_tokens=64,
         rms_norm_eps=1e-6,
         tie_word_embeddings=True,
@@ -47,8 +52,14 @@ def model(heads: int = 8, kv_heads: int = 2, width: int = 96, *, has_experts: bo
             "GemmaForCausalLM cannot be split",
         ),
         ({"tensor": 2}, replace(model(), quantization=QuantizationConfig("fp8", ())), "quantised weights"),
-        ({"pipeline": 2}, model(), "pipeline is 2, but only tensor is built so far"),
-        ({"expert": 2}, model(), "set expert to 1"),
+        ({"pipeline": 3}, model(), "pipeline is 3, but '/m' has 2 layers"),
+        (
+            {"pipeline": 2},
+            replace(model(), quantization=QuantizationConfig("fp8", ())),
+            "pipeline is 2, but quan",
+        ),
+        ({"pipeline": 2}, model(shares=True), "layers that share keys and values"),
+        ({"expert": 2}, model(), "only tensor and pipeline are built so far; set expert to 1"),
         ({"sequence": 2}, model(), "set sequence to 1"),
     ],
 )
@@ -87,3 +98,10 @@ def test_threads_and_memory_are_divided() -> None:
     )
     assert (rank_config(config).num_threads, rank_config(config).kv_cache_bytes) == (1, 500)
     assert rank_config(EngineConfig(model="m", checkpoint="/m")).num_threads is None
+
+
+def test_stages_have_all_threads_and_each_layer_once() -> None:
+    four = ParallelConfig(tensor=2, pipeline=2)
+    config = EngineConfig(model="m", checkpoint="/m", num_threads=4, kv_cache_bytes=1000, parallel=four)
+    assert (rank_config(config).num_threads, rank_config(config).kv_cache_bytes) == (2, 250)
+    assert [stage_layers(5, stage, 3) for stage in range(3)] == [range(1), range(1, 3), range(3, 5)]

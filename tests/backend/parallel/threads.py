@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from typing import TypeVar
 
 import torch
@@ -17,14 +18,18 @@ from backend.parallel.part import ModelPart
 
 LIMIT_S = 100
 R = TypeVar("R")
+Shared = tuple[list[Tensor | None], threading.Barrier]
 
 
 class ThreadGroup(Group):
-    """Sums and gathers by a list that all threads share."""
+    """Sums and gathers by a list that the threads of a stage share; stages pass on by queues."""
 
-    def __init__(self, rank: int, parts: list[Tensor | None], barrier: threading.Barrier) -> None:
-        self.rank, self.size = rank, len(parts)
-        self._parts, self._barrier = parts, barrier
+    def __init__(self, rank: int, size: int, shared: Shared, queues: list[Queue[Tensor]]) -> None:
+        self._parts, self._barrier = shared
+        self.rank, self.size, self.width = rank, size, len(self._parts)
+        self.num_stages = size // self.width
+        self.stage, self.rank_in_stage = divmod(rank, self.width)
+        self._queues = queues
         self._error: Exception | None = None
 
     def sum(self, part: Tensor | None, spare: Tensor) -> Tensor:
@@ -34,18 +39,25 @@ class ThreadGroup(Group):
         parts = self._exchange(part)
         return parts if self.rank == 0 else []
 
+    def receive(self, hidden: Tensor) -> Tensor:
+        return self._queues[self.rank].get(timeout=LIMIT_S)
+
+    def pass_on(self, hidden: Tensor) -> None:
+        self._queues[(self.rank + self.width) % self.size].put(hidden.clone())
+
     def _exchange(self, part: Tensor) -> list[Tensor]:
-        self._parts[self.rank] = part.clone()
+        self._parts[self.rank_in_stage] = part.clone()
         self._barrier.wait(LIMIT_S)
         found = [each for each in self._parts if each is not None]
         self._barrier.wait(LIMIT_S)
         return found
 
 
-def groups(size: int) -> list[ThreadGroup]:
-    parts: list[Tensor | None] = [None] * size
-    barrier = threading.Barrier(size)
-    return [ThreadGroup(rank, parts, barrier) for rank in range(size)]
+def groups(width: int, num_stages: int = 1) -> list[ThreadGroup]:
+    size = width * num_stages
+    queues: list[Queue[Tensor]] = [Queue() for _ in range(size)]
+    stages: list[Shared] = [([None] * width, threading.Barrier(width)) for _ in range(num_stages)]
+    return [ThreadGroup(rank, size, stages[rank // width], queues) for rank in range(size)]
 
 
 def on_all(ranks: list[LoadedModel], run: Callable[[LoadedModel], R]) -> list[R]:
@@ -54,5 +66,5 @@ def on_all(ranks: list[LoadedModel], run: Callable[[LoadedModel], R]) -> list[R]
         return list(pool.map(run, ranks))
 
 
-def load_ranks(config: EngineConfig, size: int) -> list[LoadedModel]:
-    return [load_model(config, part=ModelPart(group)) for group in groups(size)]
+def load_ranks(config: EngineConfig, width: int, num_stages: int = 1) -> list[LoadedModel]:
+    return [load_model(config, part=ModelPart(group)) for group in groups(width, num_stages)]
