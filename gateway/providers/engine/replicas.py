@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -153,19 +153,30 @@ class Replicas:
             raise EngineUnavailable("adapters change on all replicas or on none, and one is away")
 
     def _on_adapters(self, number: int, known: Adapters) -> None:
-        """A replica that has just come may lack what the others were told to load."""
+        """A replica that has just come may lack what the others were told to load.
+
+        Or they lack what it has: one that has just started may answer a connection before one that works.
+        """
         client = self.clients[number]
         if client.hello is None or self._greeted[number] is client.hello:
             return
         self._greeted[number] = client.hello
-        names = {info.name for info in known.adapters}
-        for other in self.clients:
-            for info in other.adapters.values():
-                if other is not client and other.ready and info.name not in names:
-                    names.add(info.name)
-                    task = asyncio.create_task(self._catch_up(client, info))
-                    self._loading.add(task)
-                    task.add_done_callback(self._loading.discard)
+        own = {info.name: info for info in known.adapters}
+        theirs: dict[str, AdapterInfo] = {}
+        for other, greeted in zip(self.clients, self._greeted, strict=True):
+            if other is not client and other.ready:
+                theirs |= other.adapters
+            if other is not client and greeted is not None and greeted is other.hello:
+                self._load_missing(other, own, other.adapters)
+        self._load_missing(client, theirs, own)
+
+    def _load_missing(
+        self, client: EngineClient, wanted: Mapping[str, AdapterInfo], known: Collection[str]
+    ) -> None:
+        for name in wanted.keys() - known:
+            task = asyncio.create_task(self._catch_up(client, wanted[name]))
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
 
     async def _catch_up(self, client: EngineClient, wanted: AdapterInfo) -> None:
         """Load it there too, but not the files of another adapter. Other workers may do the same."""

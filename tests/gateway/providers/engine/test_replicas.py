@@ -247,6 +247,17 @@ async def test_a_replica_that_comes_loads_what_the_others_have() -> None:
     await asyncio.gather(*chosen._loading)
 
 
+async def test_a_busy_replica_that_greets_last_shares_what_it_has() -> None:
+    found = engines(2)
+    chosen = replicas(found)
+    found[0].ready = False
+    found[1].greet()  # it has just started, and answers while the other works
+    found[0].adapters = {"a": AdapterInfo("a", "digest", "m", 8, 1000, "/a")}
+    found[0].greet()
+    await asyncio.gather(*chosen._loading)
+    assert [engine.calls for engine in found] == [[], ["a"]]
+
+
 def test_why_a_replica_was_chosen_is_told_with_all_quotes() -> None:
     found = engines(6)
     chosen, placements = replicas(found), list[Placement]()
