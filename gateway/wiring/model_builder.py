@@ -55,6 +55,9 @@ from policies.upstream import UpstreamModel, UpstreamTarget
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
 
+PLACEMENT = ("replicas", "drain_handover_s", "addresses")
+"""Keys of an engine's policy that say where it runs, not what it answers."""
+
 
 class ModelBuilder:
     """Builds each model's provider; `resources` collects what opens and closes with the worker."""
@@ -275,7 +278,10 @@ class ModelBuilder:
 
         Vectors of different encoders cannot be compared: those of one's own have entries of their own.
         """
-        digest = hashlib.sha256(msgspec.json.encode(entry.section, order="deterministic"))
+        section = msgspec.to_builtins(entry.section)
+        for key in PLACEMENT:
+            section.pop(key, None)
+        digest = hashlib.sha256(msgspec.json.encode(section, order="deterministic"))
         if self._policies.compares_questions and self._fit.identity is not None and not self._fit.is_builtin:
             digest.update(self._fit.identity.digest.encode())
         return digest.hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +18,8 @@ from gateway.providers.engine.provider import EngineProvider
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.wiring.app import build_app
+from gateway.wiring.model_builder import ModelBuilder
+from gateway.wiring.worker_parts import build_parts
 from policies.document import EngineModel, ModelEntry, Policies, Reasoning
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import MakeApp, http_client
@@ -244,6 +247,21 @@ def test_a_default_effort_that_the_model_cannot_do_is_refused(
     policies = Policies(models={"ours": ModelEntry(engine=engine)})
     with pytest.raises(CheckpointError, match="default_effort is 'high'.* no reasoning mode"):
         build_app(Settings(socket_paths={"ours": "/none"}), policies)
+
+
+async def test_where_an_engine_runs_keeps_what_is_cached(tmp_path: Path) -> None:
+    save_byte_level(tmp_path)
+
+    def digest(**more: Any) -> str:  # noqa: ANN401
+        engine = EngineModel(checkpoint=str(tmp_path), **more)
+        names = ["m", "m#1"]
+        settings = Settings(socket_paths=dict.fromkeys(names, "/none"))
+        given = Policies(models={"m": ModelEntry(engine=engine)})
+        return ModelBuilder(settings, given, {}, build_parts(settings, names)).build("m").policy_digest
+
+    address = ["tcp://127.0.0.1:7600"]
+    assert digest() == digest(replicas=2, drain_handover_s=1.0) == digest(addresses=address)
+    assert digest() != digest(dtype="float32")
 
 
 async def test_tokenize_and_back(engine_http: httpx.AsyncClient, provider: EngineProvider) -> None:
