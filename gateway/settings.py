@@ -305,12 +305,13 @@ def upstream_places(policies: Policies) -> Iterator[tuple[str, UpstreamModel]]:
 
 
 def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The API keys of upstreams by place, and of hooks by `guardrails.PROFILE.HOOK`.
+    """The API keys of upstreams by place, of hooks by `guardrails.PROFILE.HOOK`, tokens of engines by model.
 
     Raises SettingsError when a variable that one names is not set.
     """
     environment = os.environ if environment is None else environment
     variables = {name: place.api_key_env for name, place in upstream_places(policies)}
+    variables |= token_variables(policies)
     for name, profile in policies.guardrails.profiles.items():
         variables |= {f"guardrails.{name}.{hook}": rules.api_key_env for hook, rules in profile.hooks.items()}
     keys = {}
@@ -328,6 +329,12 @@ def upstream_api_keys(policies: Policies, environment: Mapping[str, str] | None 
             raise SettingsError(f"the API key in {variable} has characters that an HTTP header cannot carry")
         keys[name] = key
     return keys
+
+
+def token_variables(policies: Policies) -> dict[str, str | None]:
+    """The variables with the tokens of engines elsewhere, by model."""
+    engines = {name: entry.engine for name, entry in policies.models.items() if entry.engine is not None}
+    return {name: each.connection.token_env for name, each in engines.items() if each.connection is not None}
 
 
 def with_policies(chosen: Settings, policies: Policies) -> Settings:
@@ -474,6 +481,7 @@ def subprocess_environment(policies: Policies) -> dict[str, str]:
     """The environment of our subprocesses: without secrets, and with this code on PYTHONPATH."""
     secrets = {place.api_key_env for _, place in upstream_places(policies)}
     secrets |= {h.api_key_env for p in policies.guardrails.profiles.values() for h in p.hooks.values()}
+    secrets |= {*token_variables(policies).values()}
     secrets |= {policies.cache.redis.url_env} if policies.cache.redis is not None else set()
     secrets.add(policies.replicas.redis_url_env)
     kept = {

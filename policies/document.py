@@ -15,7 +15,7 @@ from msgspec import Meta
 from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
-from policies.engine_addresses import EngineAddress
+from policies.engine_addresses import EngineAddresses, EngineConnection, EngineDns
 from policies.engine_replicas import HandoverSeconds, ReplicaCount
 from policies.guardrails import GuardrailsSection
 from policies.languages import LanguageCode
@@ -291,14 +291,9 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = Parallel()
     replicas: ReplicaCount = 1
     drain_handover_s: HandoverSeconds = 10.0
-    addresses: Annotated[
-        list[EngineAddress],
-        Meta(
-            description="Engines that run elsewhere, each started there by `penstock engine`, in place of "
-            "processes here. What only computing needs (`dtype`, `quantize`, `num_pages`, …) is read there, "
-            "from the policies of that machine; this gateway reads the tokenizer.",
-        ),
-    ] = []
+    addresses: EngineAddresses = []
+    dns: EngineDns = None
+    connection: EngineConnection | None = None
     prefix_cache: bool = True
     grammar_cache_bytes: Annotated[
         int,
@@ -325,7 +320,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def is_remote(self) -> bool:
         """Whether its engines run elsewhere."""
-        return bool(self.addresses)
+        return bool(self.addresses or self.dns)
 
 
 class EncoderModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -123,13 +124,23 @@ class AdapterStore:
         return self._catalogue.requests()
 
     def load(
-        self, name: str, folder: Path, on_loaded: OnLoaded, *, replaces: bool = True, force: bool = False
+        self,
+        name: str,
+        folder: Path,
+        on_loaded: OnLoaded,
+        *,
+        replaces: bool = True,
+        force: bool = False,
+        digest: str = "",
     ) -> None:
         """Read an adapter in the background; `poll` registers it as `name` and calls `on_loaded`.
 
-        Without `replaces`, a name that is taken by then gives AdapterExists.
+        Without `replaces`, a name that is taken by then gives AdapterExists. With a `digest` other weights
+        are an error, and those that are known here are read from where they are.
         """
-        future = self._reader.submit(lambda: self._read(folder), str(folder))
+        folder = next((Path(info.path) for info in self.infos if digest and info.digest == digest), folder)
+        read = partial(self._read_matching, digest, [folder]) if digest else partial(self._read, folder)
+        future = self._reader.submit(read, str(folder))
         self._loading.append(_Load(name, folder, on_loaded, replaces, force, future))
 
     def load_now(self, name: str, folder: Path, *, force: bool = False) -> AdapterInfo:

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -40,6 +40,13 @@ Greeting = TypeVar("Greeting")
 Answer = TypeVar("Answer")
 
 
+class Refusal(NamedTuple):
+    """Why a process that answers is not asked: its greeting does not fit."""
+
+    reason: str  # one of a few, for metrics
+    message: str
+
+
 class ProcessClient(ABC, Generic[Incoming, Greeting]):
     """A connection to the process that listens at `place`; survives its restarts."""
 
@@ -48,7 +55,9 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
     ) -> None:
         """`place`: an endpoint, or a Unix socket's path. `kind`, for messages: "engine" or "encoder"."""
         self.hello: Greeting | None = None  # the process's first message; None while not connected
-        self.fault = ""  # why a remote process cannot be used
+        self.fault = ""  # why a remote process cannot be reached
+        self.refusal: Refusal | None = None  # why a connected one is not asked
+        self.on_lost: Callable[[], None] = lambda: None  # called when a connection has ended
         self._endpoint = UnixEndpoint(str(place)) if isinstance(place, str | Path) else place
         self._kind = kind
         self._decoder = decoder
@@ -75,7 +84,18 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
     @property
     def ready(self) -> bool:
         """Whether the process is connected, has sent its greeting, and its loop is running."""
-        return self._has_beaten and self.heartbeat_age_s < self._heartbeat_limit_s
+        is_heard = self._has_beaten and self.heartbeat_age_s < self._heartbeat_limit_s
+        return is_heard and self.refusal is None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is known that a remote process cannot be used now."""
+        return bool(self.fault or self.refusal)
+
+    @property
+    def place(self) -> str:
+        """Where it listens, for messages."""
+        return str(self._endpoint)
 
     @property
     def is_remote(self) -> bool:
@@ -153,15 +173,14 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
         delay_s = _FIRST_RETRY_S
         while True:
             try:
-                self._connection = await self._endpoint.connect(
-                    lambda: _Connection(self._decoder, self.deliver)
-                )
+                connection = await self._endpoint.connect(self._new_connection)
             except OSError as error:  # none listens there, or another kind of peer
+                self._connection = None
                 self._note(f"cannot be reached: {str(error) or type(error).__name__}")
             else:
                 lost = "closed the connection"
                 try:
-                    lost = await self._until_lost(self._connection)
+                    lost = await self._until_lost(connection)
                 finally:
                     was_ready = self._has_beaten
                     self._disconnect()
@@ -171,6 +190,11 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
                     continue
             await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
             delay_s = min(2 * delay_s, self._endpoint.last_retry_s)
+
+    def _new_connection(self) -> _Connection[Incoming]:
+        """Known here before its first message: that may want an answer."""
+        self._connection = _Connection(self._decoder, self.deliver)
+        return self._connection
 
     async def _until_lost(self, connection: _Connection[Incoming]) -> str:
         """Return why a connection cannot be used any more. A local process is watched by its supervisor."""
@@ -194,13 +218,21 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
             self.fault = fault
             logger.warning("the %s at %s %s", self._kind, self._endpoint, fault)
 
+    def _leave(self, fault: str) -> None:
+        """End the connection for this reason."""
+        if self._connection is not None:
+            self._connection.fault = fault
+            self._connection.close()
+
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = self.hello = None
         self._has_beaten = False
+        self.refusal = None
         self._longest_gap_s = 0.0
         self._fail_pending(lambda: self._unavailable("closed the connection"))
+        self.on_lost()
 
 
 class PendingCalls(Generic[Answer]):

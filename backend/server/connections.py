@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from typing import Generic, TypeVar
 
@@ -12,6 +13,7 @@ from backend.errors import EngineError
 from backend.server.wire import FrameReader
 
 _RECEIVE_BYTES = 1 << 18
+_WOULD_BLOCK = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 Incoming = TypeVar("Incoming")
 
@@ -55,8 +57,8 @@ class Connection(Generic[Incoming]):
         no message.
         """
         try:
-            data = self.sock.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
+            data = self.sock.recv(_RECEIVE_BYTES)  # more than a TLS record: none stays in OpenSSL
+        except _WOULD_BLOCK:
             return []
         except OSError as error:
             raise ConnectionEnded(str(error)) from None
@@ -79,7 +81,7 @@ class Connection(Generic[Incoming]):
             return
         try:
             num_sent = self.sock.send(self._outgoing)
-        except BlockingIOError:
+        except _WOULD_BLOCK:
             num_sent = 0
         except OSError as error:
             raise ConnectionEnded(str(error)) from None

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from backend.errors import ConfigError
+
 CONNECT_LIMIT_S = 5.0
 """For a TCP connection and for the TLS handshake on it, each."""
 GREETING_LIMIT_S = 10.0
@@ -73,3 +75,24 @@ class RemoteEndpoint:
 
 
 Endpoint = UnixEndpoint | RemoteEndpoint
+
+
+def client_tls(ca: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:
+    """What a client trusts and shows; paths of PEM files, "" for the system's CAs. Raises ConfigError."""
+    what = f"the CAs in {ca!r}"
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        if certificate:
+            what = f"the certificate {certificate!r} with the key {key!r}"
+            context.load_cert_chain(certificate, key, password="")
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be used: {tls_fault(error)}") from None
+    return context
+
+
+def tls_fault(error: OSError) -> str:
+    """What is wrong with a PEM file, or a handshake."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return error.strerror or str(error)

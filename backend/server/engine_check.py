@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from backend.config import ParallelConfig
+from backend.digests import revision_of
 from backend.lora.adapter_config import check_base, read_config
 from backend.models.checkpoint_config import context_tokens, read_model_config
 from backend.models.quantization import check_unquantized
@@ -25,6 +26,15 @@ def check_files(folder: Path, *, is_served: bool = True) -> None:
     Tokenizer.from_checkpoint(folder)
     if is_served:
         weight_files(folder)
+
+
+def read_identity(folder: Path) -> tuple[int, str]:
+    """The vocabulary's size, and the weights' revision; "" where only the tokenizer is there.
+
+    Raises CheckpointError.
+    """
+    has_weights = any(folder.glob("*.safetensors"))
+    return read_model_config(folder).vocab_size, revision_of(folder) if has_weights else ""
 
 
 def check_context(folder: Path, max_model_tokens: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
@@ -13,8 +14,8 @@ import msgspec
 
 from backend.errors import EngineError, EngineUnavailable, HandedBack
 from backend.lora.info import AdapterInfo
-from backend.server.client import PendingCalls, ProcessClient
-from backend.server.endpoints import Endpoint
+from backend.server.client import PendingCalls, ProcessClient, Refusal
+from backend.server.endpoints import Endpoint, RemoteEndpoint
 from backend.server.engine_messages import (
     AdapterDone,
     Adapters,
@@ -33,8 +34,11 @@ from backend.server.engine_messages import (
     UnloadAdapter,
 )
 from backend.server.quote import PageIndex, PublishedPages
+from backend.server.token_proof import Challenge, TurnedAway, prove
 from backend.server.wire import Rejected
 from backend.types import Request, StepOutput
+
+logger = logging.getLogger(__name__)
 
 
 class RequestStream(AsyncIterator[StepOutput]):
@@ -111,9 +115,12 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self.stats = EngineStats()
         self.pages = PageIndex().add_replica() if pages is None else pages
         self.adapters: dict[str, AdapterInfo] = {}  # those that requests can name, by name
+        self.check: Callable[[Hello], Refusal | None] = lambda hello: None  # of a new connection
+        self.on_hello: Callable[[], None] = lambda: None  # called after it
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self.is_draining = False  # it takes nothing new
         self.ready_since_s = 0.0  # time of its first heartbeat on this connection
+        self._has_proved = False  # that it has the token
         self._numbers = itertools.count()
         self._streams: dict[str, RequestStream] = {}  # by id on the wire
         self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
@@ -157,15 +164,15 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         return streams
 
     async def load_adapter(
-        self, name: str, path: str, *, replaces: bool = True, force: bool = False
+        self, name: str, path: str, *, replaces: bool = True, force: bool = False, digest: str = ""
     ) -> AdapterInfo:
         """Serve the adapter in this folder under this name. Raises AdapterError or EngineUnavailable.
 
         Without `replaces`, a name that an adapter already has raises AdapterExists; without `force`, one that
-        names another base model AdapterError.
+        names another base model AdapterError. With a `digest` the engine may find the weights elsewhere.
         """
         call_id = str(next(self._numbers))
-        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces, force))
+        return await self._call(call_id, LoadAdapter(call_id, name, path, replaces, force, digest))
 
     async def unload_adapter(self, name: str) -> AdapterInfo:
         """Stop serving it; requests in progress finish. Raises AdapterError or EngineUnavailable."""
@@ -196,8 +203,8 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
                 self._beat(message.stats)
             case Rejected():
                 self._reject(message)
-            case Hello():
-                self.hello = message
+            case Hello() | Challenge() | TurnedAway():
+                self._open(message)
             case Adapters():
                 self._learn(message)
             case CachedPages():
@@ -229,6 +236,30 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
             if (stream := self._streams.pop(request_id, None)) is not None:
                 stream.fail(HandedBack("the engine drains"))
 
+    def _open(self, message: Hello | Challenge | TurnedAway) -> None:
+        """What comes first on a connection."""
+        token = self._endpoint.token if isinstance(self._endpoint, RemoteEndpoint) else ""
+        if isinstance(message, TurnedAway):
+            self._leave(f"refuses this gateway: {message.reason}")
+        elif isinstance(message, Challenge):
+            if token:
+                self._has_proved = True
+                self._send(prove(token, message))
+            else:
+                self._leave("asks for a token, and the policies name none: set connection.token_env")
+        elif token and not self._has_proved:
+            self._leave("asks for no token although the policies name one: start it with --token-env")
+        else:
+            self.hello = message
+            self.refuse(self.check(message))
+            self.on_hello()
+
+    def refuse(self, refusal: Refusal | None) -> None:
+        """Ask it nothing, or again where there is no reason any more."""
+        if refusal is not None and refusal != self.refusal:
+            logger.warning("the engine at %s is not asked: %s", self.place, refusal.message)
+        self.refusal = refusal
+
     def _reject(self, message: Rejected) -> None:
         """A request or an adapter call was rejected; ids of the one are never ids of the other."""
         stream = self._streams.pop(message.request_id, None)
@@ -245,6 +276,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
             self.on_adapters(message)
 
     def _fail_pending(self, new_error: Callable[[], EngineUnavailable]) -> None:
+        self._has_proved = False
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(new_error())

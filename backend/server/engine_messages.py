@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from backend.lora.info import AdapterInfo
+from backend.server.token_proof import Challenge, TurnedAway
 from backend.server.wire import Rejected
 from backend.types import Request, StepOutput
 
@@ -29,9 +30,10 @@ class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
 
     call_id: str
     name: str
-    path: str  # absolute; the gateway has checked that it may be read
+    path: str  # absolute; the gateway has checked that it may be read; may be of another machine
     replaces: bool = True  # False: reject if an adapter has the name already
     force: bool = False  # True: even if it names another base model
+    digest: str = ""  # of these weights and no others, wherever they are; "": of whatever is in the folder
 
 
 class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
@@ -71,8 +73,14 @@ class Adapters(msgspec.Struct, tag="adapters", frozen=True):
     lost: list[str] = []  # names whose files have gone or changed
 
 
+PROTOCOL = 1
+"""Version of these messages. Engines and gateways of different versions refuse each other."""
+ROLES = ("all",)
+"""Which part of a request an engine computes."""
+
+
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Engine → gateway, first frame on a connection: what this process serves."""
+    """Engine → gateway, first frame on a connection that is admitted: what this process serves."""
 
     model: str
     checkpoint: str
@@ -85,6 +93,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     max_queue: int = 512  # requests that may wait; a gateway must not send more at once
     kv_dtype: str = ""
     has_states: bool = False  # recurrent ones: a prefix hit ends only at some of the pages
+    protocol: int = PROTOCOL
+    instance: str = ""  # drawn at each start of a process
+    role: str = "all"
 
 
 class Outputs(msgspec.Struct, tag="outputs", frozen=True):
@@ -170,5 +181,15 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
 
 ToEngine = Submit | Cancel | LoadAdapter | UnloadAdapter | Drain
 FromEngine = (
-    Hello | Outputs | Rejected | Heartbeat | AdapterDone | Adapters | CachedPages | Draining | Returned
+    Challenge
+    | TurnedAway
+    | Hello
+    | Outputs
+    | Rejected
+    | Heartbeat
+    | AdapterDone
+    | Adapters
+    | CachedPages
+    | Draining
+    | Returned
 )

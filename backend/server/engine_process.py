@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -75,6 +76,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         max_queue=config.max_queue,
         kv_dtype=facts.kv_dtype,
         has_states=facts.num_checkpoints is not None,
+        instance=secrets.token_hex(8),
     )
     return Engine(
         config,

@@ -201,7 +201,14 @@ class EngineServer(Server[ToEngine]):
             on_loaded(error)
         else:
             path = Path(message.path)
-            store.load(message.name, path, on_loaded, replaces=message.replaces, force=message.force)
+            store.load(
+                message.name,
+                path,
+                on_loaded,
+                replaces=message.replaces,
+                force=message.force,
+                digest=message.digest,
+            )
 
     def _unload_adapter(self, connection: Gateway, message: UnloadAdapter) -> None:
         result: AdapterInfo | AdapterError

@@ -31,19 +31,28 @@ class Quote:
 class PageIndex:
     """The pages that the replicas of one model have published: a bit mask of replicas by digest."""
 
-    __slots__ = ("_masks", "_num_replicas")
+    __slots__ = ("_free", "_masks", "_num_replicas")
 
     def __init__(self) -> None:
         self._masks: dict[bytes, int] = {}
         self._num_replicas = 0
+        self._free: list[int] = []  # numbers of replicas that are no more
 
     def add_replica(self) -> PublishedPages:
         """What one more replica publishes."""
+        if self._free:
+            return PublishedPages(self, self._masks, self._free.pop())
         self._num_replicas += 1
         return PublishedPages(self, self._masks, self._num_replicas - 1)
 
+    def release(self, number: int) -> None:
+        """The replica of this number publishes nothing any more: another one may have it."""
+        self._free.append(number)
+
     def cached_tokens(self, digests: Iterable[bytes], *, has_gaps: bool = False) -> list[int]:
-        """Tokens of a prompt's longest cached prefix on each replica; `digests` is `prefix_digests`.
+        """Tokens of a prompt's longest cached prefix, by the number of each replica's pages.
+
+        `digests` is `prefix_digests`.
 
         `has_gaps`: a hit may end behind pages with which none does.
         """
@@ -76,11 +85,12 @@ def _note(found: list[int], replicas: int, num_tokens: int) -> None:
 class PublishedPages:
     """One replica's part of a `PageIndex`."""
 
-    __slots__ = ("_bit", "_length", "_masks", "index")
+    __slots__ = ("_bit", "_length", "_masks", "index", "number")
 
     def __init__(self, index: PageIndex, masks: dict[bytes, int], number: int) -> None:
         self.index = index
         self._masks = masks
+        self.number = number
         self._bit = 1 << number
         self._length = 0
 
@@ -101,6 +111,11 @@ class PublishedPages:
         """Forget all: the replica is gone."""
         for digest in [digest for digest, mask in self._masks.items() if mask & self._bit]:
             self._remove(digest)
+
+    def release(self) -> None:
+        """The replica is gone for good."""
+        self.clear()
+        self.index.release(self.number)
 
     def _remove(self, digest: bytes) -> None:
         mask = self._masks.get(digest, 0)

@@ -1,9 +1,9 @@
 """The life of an engine or encoder process: read its configuration, load, serve, drain.
 
-`python -m MODULE --listen-fd FD [--parent-pid PID]`; the gateway's supervisor starts it, or `penstock
-engine` becomes it, with a socket and a line of configuration on stdin. It prints JSON progress on stdout
-and exits with 0 when it has drained after SIGTERM, 2 when the configuration cannot be served (one sentence on
-stderr), 1 after any other failure.
+`python -m MODULE --listen-fd FD [--parent-pid PID] [--door]`; the gateway's supervisor starts it, or
+`penstock engine` becomes it, with a socket and a line of configuration on stdin. It prints JSON progress on
+stdout and exits with 0 when it has drained after SIGTERM, 2 when the configuration cannot be served (one
+sentence on stderr), 1 after any other failure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from backend.errors import CheckpointError, ConfigError
+from backend.server.door import Door, DoorConfig
 from backend.server.json_log import LOG_FORMATS, TEXT_FORMAT, JsonFormatter, configure_root
 from backend.server.server import Server
 
@@ -53,6 +54,7 @@ def run_process(
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; wait for SIGTERM
     try:
         config = read_config(kind, config_type, sys.stdin.buffer.readline())
+        door = _read_door() if options.door else None
         report_progress("loading", 0.0)
         open_server = load(config)
     except (CheckpointError, ConfigError) as error:
@@ -66,6 +68,7 @@ def run_process(
         listener = socket.socket(fileno=options.listen_fd)
         listener.listen(_BACKLOG)  # not before: a connection that is made is answered
         with closing(open_server(listener)) as server:
+            server.door = door
             _serve(server, options.parent_pid)
     except Exception as error:  # noqa: BLE001 - the process ends; one line says why
         _report_failure(f"{type(error).__name__} while it served")  # the message might have prompt text
@@ -80,6 +83,11 @@ def read_config(kind: str, config_type: type[Config], line: bytes) -> Config:
         return msgspec.json.decode(line, type=config_type)
     except msgspec.MsgspecError as error:
         raise CheckpointError(f"stdin holds no {kind} configuration: {error}") from None
+
+
+def _read_door() -> Door:
+    """From the second line of stdin, which has a secret. Raises ConfigError or CheckpointError."""
+    return Door(read_config("door", DoorConfig, sys.stdin.buffer.readline()))
 
 
 def report_progress(phase: str, fraction: float) -> None:
@@ -105,6 +113,7 @@ def _parse(kind: str, arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--parent-pid", type=int, help="drain and exit when this process is no longer the parent"
     )
+    parser.add_argument("--door", action="store_true", help="stdin has another line: what peers must show")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default="text", help="of the lines on stderr")
     return parser.parse_args(arguments)
 

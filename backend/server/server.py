@@ -19,6 +19,7 @@ import msgspec
 
 from backend.errors import FrameError
 from backend.server.connections import Connection, ConnectionEnded
+from backend.server.door import ADMISSION_LIMIT_S, MAX_NEWCOMERS, Door, Newcomer
 from backend.server.wire import encode_message
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Server(ABC, Generic[Incoming]):
     ) -> None:
         listener.setblocking(False)
         self.on_heartbeat: Callable[[], None] = lambda: None  # called with every heartbeat
+        self.door: Door | None = None  # what peers have to show; None: whoever can connect may talk
         self.is_draining = False  # after `stop`: new requests are to be rejected
         self._listener = listener
         self._decoder = decoder
@@ -60,6 +62,7 @@ class Server(ABC, Generic[Incoming]):
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._connections: dict[socket.socket, Connection[Incoming]] = {}
+        self._newcomers: list[Newcomer] = []  # in the order in which they came
         self._numbers = itertools.count()
         self._next_heartbeat_s = 0.0
         self._stop_requested = False
@@ -150,6 +153,8 @@ class Server(ABC, Generic[Incoming]):
             self._poll(0.0)
         else:
             self._poll(max(0.0, min(self._idle(), self._next_heartbeat_s - time.monotonic())))
+        while self._newcomers and time.monotonic() >= self._newcomers[0].deadline_s:
+            self._turn_away(self._newcomers[0], f"it did not show who it is within {ADMISSION_LIMIT_S:g} s")
         if self.has_work:
             self._step()
         if time.monotonic() >= self._next_heartbeat_s:
@@ -161,6 +166,9 @@ class Server(ABC, Generic[Incoming]):
         for key, events in self._selector.select(timeout_s):
             if key.fileobj is self._listener:
                 self._accept()
+                continue
+            if isinstance(key.data, Newcomer):
+                self._advance(key.data)
                 continue
             connection = key.data
             try:
@@ -174,11 +182,44 @@ class Server(ABC, Generic[Incoming]):
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, address = self._listener.accept()
+            if sock.family != socket.AF_UNIX:
+                _tune(sock)
+            newcomer = None if self.door is None else self.door.greet(sock, f"{address[0]}:{address[1]}")
         except OSError:  # the peer has gone already
             return
-        if sock.family != socket.AF_UNIX:
-            _tune(sock)
+        if newcomer is None:
+            self._connect(sock)
+            return
+        if len(self._newcomers) == MAX_NEWCOMERS:
+            self._turn_away(self._newcomers[0], "others come")
+        self._newcomers.append(newcomer)
+        self._selector.register(newcomer.sock, newcomer.events, newcomer)
+        self._advance(newcomer)
+
+    def _advance(self, newcomer: Newcomer) -> None:
+        """A newcomer has sent something, or can be sent something."""
+        try:
+            is_admitted = newcomer.advance()
+        except ConnectionEnded as error:
+            self._turn_away(newcomer, str(error))
+            return
+        if is_admitted:
+            self._forget(newcomer)
+            self._connect(newcomer.sock)
+        elif self._selector.get_key(newcomer.sock).events != newcomer.events:
+            self._selector.modify(newcomer.sock, newcomer.events, newcomer)
+
+    def _turn_away(self, newcomer: Newcomer, reason: str) -> None:
+        self._forget(newcomer)
+        newcomer.sock.close()
+        logger.warning("the connection from %s was refused: %s", newcomer.peer, reason)
+
+    def _forget(self, newcomer: Newcomer) -> None:
+        self._newcomers.remove(newcomer)
+        self._selector.unregister(newcomer.sock)
+
+    def _connect(self, sock: socket.socket) -> None:
         connection = Connection(
             sock,
             next(self._numbers),
@@ -242,8 +283,8 @@ class Server(ABC, Generic[Incoming]):
 
     def _close(self) -> None:
         self._listener.close()
-        for connection in self._connections.values():
-            connection.close()
+        for sock in (*self._connections, *(newcomer.sock for newcomer in self._newcomers)):
+            sock.close()
         self._connections.clear()
         self._selector.close()
 

@@ -21,6 +21,7 @@ from gateway.extras import lack_of, require
 from gateway.keys_file import read_keys
 from gateway.log import configure_logging, hide
 from gateway.processes.reload import Load
+from gateway.providers.engine.remote import Door
 from gateway.providers.upstream.tls import tls_context
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
@@ -135,6 +136,8 @@ def check_checkpoints(policies: Policies, models: Sequence[str]) -> None:
 def check_ca_bundles(policies: Policies) -> None:
     """Raise SettingsError for a CA bundle that cannot be read, before any worker starts."""
     for name, entry in policies.models.items():
+        if entry.engine is not None and entry.engine.is_remote:
+            Door(name, entry.engine, Settings())
         if entry.upstream is not None and entry.upstream.ca_bundle:
             try:
                 tls_context(entry.upstream.ca_bundle)

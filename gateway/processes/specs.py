@@ -134,6 +134,8 @@ def _engine_config(name: str, engine: EngineModel, settings: Settings) -> Engine
         "replicas",
         "drain_handover_s",
         "addresses",
+        "dns",
+        "connection",
     ):  # the gateway's own
         del values[field]
     values["parallel"] = ParallelConfig(**msgspec.structs.asdict(engine.parallel))

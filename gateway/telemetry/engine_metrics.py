@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from backend.server.client import Refusal
 from backend.server.engine_messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
@@ -34,6 +35,11 @@ class EngineSource(Protocol):
     @property
     def heartbeat_age_s(self) -> float:
         """Seconds since the last heartbeat; infinite before the first."""
+        ...
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why an engine that answers is not asked."""
         ...
 
     @property
@@ -181,11 +187,23 @@ class EngineCollector(Collector):
             age.add_metric(split_replica(model), source.heartbeat_age_s)
         yield up
         yield age
+        yield self._refused()
         stats = {model: found for model, source in self._sources.items() if (found := source.stats)}
         if stats:
             # The gauges of a dead engine are stale; its counters stay until it is back.
             yield from _gauges({model: found for model, found in stats.items() if self._sources[model].ready})
             yield from _families(stats)
+
+    def _refused(self) -> Metric:
+        refused = GaugeMetricFamily(
+            "penstock_engine_refused",
+            "1: the engine answers, but is not asked: `reason` names what is not as it should be.",
+            labels=[*LABELS, "reason"],
+        )
+        for model, source in self._sources.items():
+            if source.refusal is not None:
+                refused.add_metric([*split_replica(model), source.refusal.reason], 1.0)
+        return refused
 
 
 def _gauges(stats: Mapping[str, EngineStats]) -> Iterator[Metric]:

@@ -30,8 +30,9 @@ from gateway.fleet.target import Target
 from gateway.processes.status import ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
+from gateway.providers.engine.dns_replicas import DnsReplicas
 from gateway.providers.engine.provider import EngineProvider
-from gateway.providers.engine.remote import remote_endpoints
+from gateway.providers.engine.remote import Door, Expected, listed_endpoints
 from gateway.providers.engine.replicas import Replicas
 from gateway.providers.engine.service import EngineService
 from gateway.providers.upstream.apis import Api, open_api
@@ -48,6 +49,7 @@ from gateway.web.deadlines import TimeLimits
 from gateway.wiring.worker_parts import WorkerParts
 from guardrails.screen.guard import EmbedTexts, Guard, Vectors, no_vectors
 from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
+from policies.engine_addresses import parse_dns
 from policies.guardrails import GuardrailProfile
 from policies.names import replica_names
 from policies.upstream import UpstreamModel, UpstreamTarget
@@ -236,12 +238,7 @@ class ModelBuilder:
                 f"{engine.checkpoint!r} cannot do that. {error}"
             )
         wait_s = self._settings.timeouts.engine_start_s
-        index = PageIndex()
-        clients = {
-            each: EngineClient(endpoint, index.add_replica())
-            for each, endpoint in self._endpoints(name, engine).items()
-        }
-        replicas = Replicas([*clients.values()])
+        replicas = self._replicas(name, engine)
         service = EngineService(
             replicas,
             tokenizer,
@@ -253,18 +250,31 @@ class ModelBuilder:
             self.engines.values(),
         )
         provider = EngineProvider(service, name)
-        self.resources += clients.values()
-        self.engines |= clients
-        state = _state_of_all([self._state(each, client) for each, client in clients.items()])
-        served = ServedModel(name, "engine", provider, self._limits, state, engine=provider)
+        served = ServedModel(
+            name, "engine", provider, self._limits, self._state_of_engine(name, replicas), engine=provider
+        )
         return replace(served, num_waiting=lambda: replicas.num_waiting)
 
-    def _endpoints(self, name: str, engine: EngineModel) -> Mapping[str, Endpoint]:
-        """Where the engines of a model listen, by the name of each."""
-        if engine.is_remote:
-            return remote_endpoints(name, engine, self._settings)
-        paths = self._settings.socket_paths
-        return {each: UnixEndpoint(paths[each]) for each in replica_names(name, engine.replicas)}
+    def _replicas(self, name: str, engine: EngineModel) -> Replicas:
+        """The engines of a model, which are opened with the worker; those of a DNS name come later."""
+        index = PageIndex()
+        endpoints: Mapping[str, Endpoint] = (
+            listed_endpoints(name, engine, self._settings)
+            if engine.is_remote
+            else {
+                each: UnixEndpoint(self._settings.socket_paths[each])
+                for each in replica_names(name, engine.replicas)
+            }
+        )
+        clients = {each: EngineClient(place, index.add_replica()) for each, place in endpoints.items()}
+        expected = Expected.of(engine) if engine.is_remote else None
+        replicas = Replicas([*clients.values()], index, expected)
+        self.resources += clients.values()
+        self.engines |= clients
+        if engine.dns is not None:
+            door = Door(name, engine, self._settings)
+            self.resources.append(DnsReplicas(name, parse_dns(engine.dns), door, replicas, self.engines))
+        return replicas
 
     def _encoder(self, name: str, encoder: EncoderModel) -> ServedModel:
         client = EncoderClient(self._settings.socket_paths[name])
@@ -286,6 +296,13 @@ class ModelBuilder:
             digest.update(self._fit.identity.digest.encode())
         return digest.hexdigest()
 
+    def _state_of_engine(self, name: str, replicas: Replicas) -> Callable[[], ModelState]:
+        if any(client.is_remote for client in replicas.clients) or not replicas.clients:
+            return lambda: _best([*map(remote_state, replicas.clients)] or [ModelState(False, "no address")])
+        names = replica_names(name, len(replicas.clients))
+        states = [*map(self._state, names, replicas.clients)]
+        return states[0] if len(states) == 1 else lambda: _best([each() for each in states])
+
     def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
         def state() -> ModelState:
             if client.ready:
@@ -293,8 +310,6 @@ class ModelBuilder:
             if client.hello is not None:
                 is_draining = isinstance(client, EngineClient) and client.is_draining
                 return ModelState(ready=False, phase="draining" if is_draining else "hung")
-            if client.is_remote:
-                return ModelState(ready=False, phase=f"away: {client.fault}" if client.fault else "starting")
             found = self._parts.statuses.get(name)
             if found is None:
                 return ModelState(ready=False, phase="starting")
@@ -303,17 +318,21 @@ class ModelBuilder:
         return state
 
 
-def _state_of_all(states: Sequence[Callable[[], ModelState]]) -> Callable[[], ModelState]:
+def remote_state(client: EngineClient) -> ModelState:
+    """The state of an engine elsewhere, with its address and what is wrong."""
+    if client.ready:
+        return ModelState(ready=True, phase=f"ready at {client.place}", fraction=1.0)
+    if client.refusal is not None:
+        return ModelState(ready=False, phase=f"refused at {client.place}: {client.refusal.message}")
+    if client.hello is not None:
+        return ModelState(False, f"{'draining' if client.is_draining else 'hung'} at {client.place}")
+    return ModelState(ready=False, phase=f"away at {client.place}: {client.fault or 'not asked yet'}")
+
+
+def _best(states: Sequence[ModelState]) -> ModelState:
     """The state of a model with these replicas: the best one's, with the phases of all."""
-    if len(states) == 1:
-        return states[0]
-
-    def state() -> ModelState:
-        found = [each() for each in states]
-        best = max(found, key=lambda each: (each.ready, each.fraction))
-        return replace(best, targets=[each.phase for each in found])
-
-    return state
+    best = max(states, key=lambda each: (each.ready, each.fraction))
+    return replace(best, phase=best.phase.partition(" at ")[0], targets=[each.phase for each in states])
 
 
 def _failure(status: ProcessStatus) -> ModelFailure | None:

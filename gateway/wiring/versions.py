@@ -121,7 +121,7 @@ class Versions:
         """Wait for the engines that are ready: the first request must not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                while not all(client.ready for client in built.engines.values()):
+                while not all(client.ready or client.is_away for client in built.engines.values()):
                     await asyncio.sleep(_POLL_S)
 
     def _activate(self, message: Activate) -> None:

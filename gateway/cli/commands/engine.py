@@ -17,7 +17,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--listen",
         required=True,
         metavar="ADDRESS",
-        help="tcp://127.0.0.1:PORT for gateways on this machine; port 0: any free one",
+        help="tls://HOST:PORT, or tcp://127.0.0.1:PORT for gateways on this machine; port 0: any free one",
+    )
+    engine.add_argument("--certificate", type=Path, metavar="FILE", help="PEM file, for tls://")
+    engine.add_argument("--key", type=Path, metavar="FILE", help="PEM file of the certificate's key")
+    engine.add_argument(
+        "--ca", type=Path, metavar="FILE", help="PEM file of the CAs that sign gateways' certificates"
+    )
+    engine.add_argument(
+        "--token-env", metavar="NAME", help="the variable with the token that gateways must have"
     )
     engine.set_defaults(run=run)
 
@@ -25,6 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Become the engine process. Raises SettingsError, PolicyError or CheckpointError."""
     from gateway import settings
-    from gateway.cli.run_engine import run_engine
+    from gateway.cli.run_engine import Shown, run_engine
 
-    return run_engine(options.policies or settings.default_policies(), options.model, options.listen)
+    shown = Shown(options.certificate, options.key, options.ca, options.token_env)
+    return run_engine(options.policies or settings.default_policies(), options.model, options.listen, shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from backend.errors import AdapterError, AdapterExists, EngineUnavailable
 from backend.lora.info import AdapterInfo
+from backend.server.client import Refusal
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import Adapters, EngineStats, Hello
-from backend.server.quote import Quote, predict, prefix_digests, wait_s
+from backend.server.quote import PageIndex, Quote, predict, prefix_digests, wait_s
+from gateway.providers.engine.remote import Expected, refusal_beside
 from router.log import Placement, ReplicaQuote
 
 logger = logging.getLogger(__name__)
@@ -73,20 +75,61 @@ class Replicas:
     Ravishankar, 1998), so that all workers and gateways send a prefix to the same replica.
     """
 
-    def __init__(self, clients: Sequence[EngineClient]) -> None:
-        """The `pages` of the clients must be of one index, in their order."""
-        self.clients = clients
-        self._index = clients[0].pages.index
-        self._loads = [Load(EngineStats()) for _ in clients]
-        self._greeted: list[Hello | None] = [None] * len(clients)
+    def __init__(
+        self,
+        clients: Sequence[EngineClient],
+        index: PageIndex | None = None,
+        expected: Expected | None = None,
+    ) -> None:
+        """The `pages` of the clients must be of one index: of `index`, where there may be none yet.
+
+        `expected`: of engines that run elsewhere.
+        """
+        self.clients: list[EngineClient] = []
+        self.index = clients[0].pages.index if index is None else index
+        self._expected = expected
+        self._absent = EngineClient("/none")  # while there is none
+        self._loads: list[Load] = []
+        self._greeted: dict[EngineClient, Hello] = {}
         self._loading: set[asyncio.Task[None]] = set()
-        for number, client in enumerate(clients[: None if len(clients) > 1 else 0]):
-            client.on_adapters = partial(self._on_adapters, number)
+        for client in clients:
+            self.add(client)
+
+    def add(self, client: EngineClient) -> None:
+        """Let one more answer."""
+        self.clients.append(client)
+        self._loads.append(Load(EngineStats()))
+        client.on_adapters = partial(self._on_adapters, client)
+        if client.is_remote:
+            client.check = self._check
+            client.on_hello = partial(self._compare, client)
+            client.on_lost = self._compare
+
+    def remove(self, client: EngineClient) -> None:
+        """Ask it nothing more."""
+        number = self.clients.index(client)
+        del self.clients[number], self._loads[number]
+        self._greeted.pop(client, None)
+        client.on_adapters, client.on_lost = None, lambda: None
+        self._compare()
+
+    def _check(self, hello: Hello) -> Refusal | None:
+        return None if self._expected is None else self._expected.refusal(hello)
+
+    def _compare(self, newcomer: EngineClient | None = None) -> None:
+        """Engines elsewhere must be alike: the first of those that serve decides, not one that comes."""
+        known = [(client, client.hello) for client in self.clients if client.hello is not None]
+        fit = [(client, hello) for client, hello in known if self._check(hello) is None]
+        serving = [each for each in fit if each[0].refusal is None and each[0] is not newcomer]
+        for first, wanted in (serving or fit)[:1]:
+            for client, hello in fit:
+                client.refuse(None if client is first else refusal_beside(hello, wanted, first.place))
 
     @property
     def first(self) -> EngineClient:
         """One that is ready if any is: where it does not matter which, since all serve the same."""
-        return next((client for client in self.clients if client.ready), self.clients[0])
+        found = next((client for client in self.clients if client.ready), None)
+        return found or (self.clients[0] if self.clients else self._absent)
 
     @property
     def num_waiting(self) -> int:
@@ -95,7 +138,8 @@ class Replicas:
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Return once one is ready. Raises EngineUnavailable after `timeout_s`."""
-        waiting = [asyncio.ensure_future(client.wait_ready(timeout_s)) for client in self.clients]
+        clients = self.clients or [self._absent]
+        waiting = [asyncio.ensure_future(client.wait_ready(timeout_s)) for client in clients]
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             await done.pop()
@@ -138,10 +182,27 @@ class Replicas:
     async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> None:
         """Load it on every replica; one that starts later takes it over.
 
-        Raises AdapterError, or EngineUnavailable while one is away: it would come back with what it had.
+        Raises AdapterError, or EngineUnavailable while one is away: it would come back with what it had. One
+        on another machine may lack the files: then it is not asked for this adapter.
         """
         self._check_all_ready()
-        await self._on_all([c.load_adapter(name, path, replaces=replaces, force=force) for c in self.clients])
+        if not any(client.is_remote for client in self.clients):
+            calls = [c.load_adapter(name, path, replaces=replaces, force=force) for c in self.clients]
+            await self._on_all(calls)
+            return
+        digest, faults = "", list[str]()
+        for client in self.clients:  # the first that has the files tells which weights they are
+            try:
+                info = await client.load_adapter(name, path, replaces=replaces, force=force, digest=digest)
+                digest = info.digest
+            except AdapterExists:
+                raise
+            except AdapterError as error:
+                faults.append(f"the engine at {client.place}: {error}")
+        if not digest:
+            raise AdapterError("; ".join(faults))
+        for fault in faults:
+            logger.warning("adapter %r is not on every replica: %s", name, fault)
 
     async def unload_adapter(self, name: str) -> None:
         """Unload it everywhere. Raises AdapterError if none had it, EngineUnavailable while one is away."""
@@ -152,21 +213,20 @@ class Replicas:
         if len(self.clients) > 1 and not all(client.ready for client in self.clients):
             raise EngineUnavailable("adapters change on all replicas or on none, and one is away")
 
-    def _on_adapters(self, number: int, known: Adapters) -> None:
+    def _on_adapters(self, client: EngineClient, known: Adapters) -> None:
         """A replica that has just come may lack what the others were told to load.
 
         Or they lack what it has: one that has just started may answer a connection before one that works.
         """
-        client = self.clients[number]
-        if client.hello is None or self._greeted[number] is client.hello:
+        if client.hello is None or self._greeted.get(client) is client.hello:
             return
-        self._greeted[number] = client.hello
+        self._greeted[client] = client.hello
         own = {info.name: info for info in known.adapters}
         theirs: dict[str, AdapterInfo] = {}
-        for other, greeted in zip(self.clients, self._greeted, strict=True):
+        for other in self.clients:
             if other is not client and other.ready:
                 theirs |= other.adapters
-            if other is not client and greeted is not None and greeted is other.hello:
+            if other is not client and other.hello is not None and self._greeted.get(other) is other.hello:
                 self._load_missing(other, own, other.adapters)
         self._load_missing(client, theirs, own)
 
@@ -181,13 +241,14 @@ class Replicas:
     async def _catch_up(self, client: EngineClient, wanted: AdapterInfo) -> None:
         """Load it there too, but not the files of another adapter. Other workers may do the same."""
         try:
-            info = await client.load_adapter(wanted.name, wanted.path, replaces=False, force=True)
-            if info.digest != wanted.digest:
-                await client.unload_adapter(wanted.name)
+            await client.load_adapter(
+                wanted.name, wanted.path, replaces=False, force=True, digest=wanted.digest
+            )
         except AdapterExists:
             return
         except (AdapterError, EngineUnavailable) as error:
-            logger.warning("adapter %r is not on every replica: %s", wanted.name, type(error).__name__)
+            at, why = (client.place, error) if client.is_remote else ("this machine", type(error).__name__)
+            logger.warning("adapter %r is not on every replica: the engine at %s: %s", wanted.name, at, why)
 
     async def _on_all(self, calls: list[Awaitable[AdapterInfo]], *, is_any_enough: bool = False) -> None:
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -204,12 +265,18 @@ class Replicas:
         digests = prefix_digests(hello, prompt.token_ids, prompt.tenant_salt, adapter)
         first_page = next(digests, None)
         pages = chain([first_page], digests) if first_page else ()
-        cached = self._index.cached_tokens(pages, has_gaps=hello.has_states)
+        by_pages = self.index.cached_tokens(pages, has_gaps=hello.has_states)
+        cached = [by_pages[client.pages.number] for client in self.clients]
         seconds = self._seconds(numbers, len(prompt.token_ids), cached)
         limit_s = min(seconds) * (1 + EQUAL_SHARE) + EQUAL_SECONDS
         equal = [number for number, each_s in zip(numbers, seconds, strict=True) if each_s <= limit_s]
-        number = _rendezvous(first_page or str(prompt.token_ids).encode(), equal)
+        number = _rendezvous(first_page or str(prompt.token_ids).encode(), equal, self._name)
         return _Placed(number, cached, dict(zip(numbers, seconds, strict=True)), len(equal))
+
+    def _name(self, number: int) -> bytes:
+        """A replica's name that all gateways have for it."""
+        client = self.clients[number]
+        return client.place.encode() if client.is_remote else number.to_bytes(2)
 
     def _candidates(self, adapter: str, allowed: Collection[int] | None) -> tuple[list[int], Hello | None]:
         """The replicas that are ready and whose pages are of the same kind as the first's; its greeting."""
@@ -298,8 +365,8 @@ def _adapter_digest(client: EngineClient, adapter: str) -> str | None:
     return None if info is None else info.digest
 
 
-def _rendezvous(key: bytes, numbers: Sequence[int]) -> int:
+def _rendezvous(key: bytes, numbers: Sequence[int], name_of: Callable[[int], bytes]) -> int:
     """The same of these for each request with this key, whichever gateway asks."""
     if len(numbers) == 1:
         return numbers[0]
-    return max(numbers, key=lambda number: blake2b(key + number.to_bytes(2), digest_size=8).digest())
+    return max(numbers, key=lambda number: blake2b(key + name_of(number), digest_size=8).digest())

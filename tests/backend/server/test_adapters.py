@@ -99,7 +99,11 @@ async def test_load_reload_and_unload_under_load(tmp_path: Path) -> None:
             await one.unload_adapter("second")
         with pytest.raises(AdapterError, match="does not exist"):
             await one.load_adapter("third", str(tmp_path / "nowhere"))
-        assert set(one.adapters) == {"first"}
+        third = await one.load_adapter("third", "/of/another/machine", digest=loaded.digest)
+        assert (third.digest, third.path) == (loaded.digest, str(tmp_path / "a2"))
+        with pytest.raises(AdapterError, match="a1 holds other weights"):
+            await one.load_adapter("fourth", str(tmp_path / "a1"), digest="0" * 64)
+        assert set(one.adapters) == {"first", "third"}
 
 
 @asynccontextmanager

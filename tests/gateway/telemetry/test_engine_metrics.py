@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from backend.server.client import Refusal
 from backend.server.engine_messages import (
     COMPILE_BOUNDS_S,
     INTER_TOKEN_BOUNDS_S,
@@ -22,6 +23,7 @@ from tests.gateway.telemetry.test_metrics import sample
 class Source:
     ready: bool = True
     heartbeat_age_s: float = 0.25
+    refusal: Refusal | None = None
     stats: EngineStats | None = None
 
 
@@ -150,3 +152,12 @@ def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
     metrics.set_engines({"pico": Source(stats=EngineStats())})
     assert sample(metrics, "penstock_engine_queue_requests", model="pico", replica="0") == 0
     assert sample(metrics, "penstock_engine_step_seconds_count", model="pico", replica="0") is None
+
+
+def test_an_engine_that_is_refused_names_the_reason() -> None:
+    metrics = Metrics(["pico"])
+    metrics.set_engines({"pico#tls://h:1": Source(refusal=Refusal("revision", "its revision is another"))})
+    labels = {"model": "pico", "replica": "tls://h:1", "reason": "revision"}
+    assert sample(metrics, "penstock_engine_refused", **labels) == 1
+    metrics.set_engines({"pico#tls://h:1": Source()})
+    assert sample(metrics, "penstock_engine_refused", **labels) is None

@@ -24,7 +24,7 @@ HELLO = Hello("m", "/c", "rev", 4096, 100, 64, "cpu", "float32", kv_dtype="float
 STATS = EngineStats(prefill_s_per_token=1e-4, decode_step_s=5e-3, max_running=8, admission_interval_s=0.2)
 
 
-@dataclass
+@dataclass(eq=False)
 class Engine:
     """A client of an engine, as replicas see it."""
 
@@ -33,14 +33,22 @@ class Engine:
     hello: Hello | None = HELLO
     ready: bool = True
     ready_since_s: float = 0.0
+    is_remote: bool = False
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     failure: Exception | None = None
     calls: list[str] = field(default_factory=list)
 
     on_adapters: Callable[[Adapters], None] | None = None
 
-    async def load_adapter(self, name: str, path: str, *, replaces: bool, force: bool) -> AdapterInfo:
-        self.calls.append(name)
+    place: str = "tls://engine:1"
+    check: object = None
+    on_hello: object = None
+    on_lost: object = None
+
+    async def load_adapter(
+        self, name: str, path: str, *, replaces: bool, force: bool, digest: str = ""
+    ) -> AdapterInfo:
+        self.calls.append(f"{name} {digest}" if digest else name)
         if self.failure is not None:
             raise self.failure
         return AdapterInfo(name, "digest", "m", 8, 1000, path)
@@ -226,19 +234,36 @@ async def test_adapters_change_on_all_replicas_or_on_none() -> None:
     assert [engine.calls for engine in found] == [[], [], []]
 
 
+async def test_an_adapter_goes_by_digest_to_engines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    found = engines(3)
+    for engine in found:
+        engine.is_remote = True
+    chosen = replicas(found)
+    found[0].failure = AdapterError("/a is no folder")
+    await chosen.load_adapter("a", "/a", replaces=True, force=False)
+    assert [engine.calls for engine in found] == [["a"], ["a"], ["a digest"]]
+    assert "'a' is not on every replica: the engine at tls://engine:1: /a is no folder" in caplog.text
+    found[1].failure = found[2].failure = found[0].failure
+    with pytest.raises(AdapterError, match="the engine at tls://engine:1: /a is no folder; the engine at"):
+        await chosen.load_adapter("a", "/a", replaces=True, force=False)
+    found[1].failure = AdapterExists("taken")
+    with pytest.raises(AdapterExists):
+        await chosen.load_adapter("a", "/a", replaces=False, force=False)
+
+
 async def test_a_replica_that_comes_loads_what_the_others_have() -> None:
     found = engines(3)
     chosen = replicas(found)
     found[2].ready = False
     found[0].adapters = {
         "a": AdapterInfo("a", "digest", "m", 8, 1000, "/a"),
-        "b": AdapterInfo("b", "other", "m", 8, 1000, "/b"),  # its files have changed since
+        "b": AdapterInfo("b", "other", "m", 8, 1000, "/b"),
         "c": AdapterInfo("c", "digest", "m", 8, 1000, "/c"),
     }
     found[2].adapters = {"c": found[0].adapters["c"]}
     found[2].greet()
     await asyncio.gather(*chosen._loading)
-    assert sorted(found[2].calls) == ["-b", "a", "b"]
+    assert sorted(found[2].calls) == ["a digest", "b other"], "not the files of another adapter"
     assert found[2].on_adapters is not None
     found[2].on_adapters(Adapters([]))  # unloaded since: not loaded again
     assert not chosen._loading
@@ -255,7 +280,7 @@ async def test_a_busy_replica_that_greets_last_shares_what_it_has() -> None:
     found[0].adapters = {"a": AdapterInfo("a", "digest", "m", 8, 1000, "/a")}
     found[0].greet()
     await asyncio.gather(*chosen._loading)
-    assert [engine.calls for engine in found] == [[], ["a"]]
+    assert [engine.calls for engine in found] == [[], ["a digest"]]
 
 
 def test_why_a_replica_was_chosen_is_told_with_all_quotes() -> None:
