@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Thread
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -52,6 +53,7 @@ class Group:
         """A member of the default process group; `children`: ranks that this one started."""
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.num_collectives = 0
+        self.is_closing = False
         self._children = children
         self._error: Exception | None = None
         self._backends = ["gloo"]
@@ -78,6 +80,24 @@ class Group:
             else dist.new_group(ranks, backend=backend, timeout=_FOREVER)
             for backend in self._backends
         ]
+
+    def watch(self) -> None:
+        """End this process when the connection to rank 0 ends or, on rank 0, to any: also between steps."""
+        self._watched = dist.new_group(backend="gloo", timeout=_FOREVER)
+        peers = range(1, self.size) if self.rank == 0 else [0]
+        self._watchers = {
+            rank: Thread(target=self._wait_for_end, args=(rank,), daemon=True) for rank in peers
+        }
+        for watcher in self._watchers.values():
+            watcher.start()
+
+    def _wait_for_end(self, rank: int) -> None:
+        try:
+            dist.recv(torch.empty(1), rank, group=self._watched)  # sent by one that leaves
+        except RuntimeError:
+            if not self.is_closing:
+                logger.critical("rank %s lost rank %s; the engine ends", self.rank, rank)
+                os._exit(1)
 
     @property
     def local_size(self) -> int:
@@ -179,6 +199,11 @@ class Group:
 
     def close(self, *, kills: bool = False) -> None:
         """Leave the group; wait for the ranks that this one started, or kill them."""
+        self.is_closing = True
+        for rank, watcher in self._watchers.items():
+            if not kills:
+                self._run(dist.send, torch.zeros(1), rank, self._watched)
+                watcher.join()
         if self._children is not None:
             self._children.close(0.0 if kills else _STOP_S)
         dist.destroy_process_group()
@@ -230,4 +255,6 @@ def _open(store: TCPStore, rank: int, size: int, children: Children | None = Non
     hook = sys.excepthook  # which the next call replaces
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_FOREVER)
     sys.excepthook = hook
-    return Group(children)
+    group = Group(children)
+    group.watch()
+    return group

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from threading import Timer
 
 import msgspec
 import numpy as np
@@ -38,6 +41,8 @@ from backend.parallel.messages import (
 from backend.parallel.part import ModelPart, PartPlacement
 from backend.parallel.shape import check_parallel, rank_config
 from backend.parallel.sites import sites_of_all
+
+_CLOSE_S = 10.0
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -176,9 +181,17 @@ class MirroredModel(LoadedModel):
         return logits
 
     def close(self) -> None:
-        """End the other ranks."""
+        """End the other ranks, or this process if they do not answer. Idempotent."""
+        group = self.mirror.group
+        if group.is_closing:
+            return
+        group.is_closing = True
+        limit = Timer(_CLOSE_S, os._exit, (1,))
+        limit.daemon = True
+        limit.start()
         self.mirror.tell(Stop())
-        self.mirror.group.close()
+        group.close()
+        limit.cancel()
 
 
 def open_model(config: EngineConfig, on_progress: Callable[[float], None] | None = None) -> LoadedModel:
@@ -199,7 +212,9 @@ def open_model(config: EngineConfig, on_progress: Callable[[float], None] | None
         raise
     parts = {each.name: getattr(loaded, each.name) for each in fields(loaded)}
     parts["config"] = model
-    return MirroredModel(**parts, mirror=mirror, rank_config=own)
+    found = MirroredModel(**parts, mirror=mirror, rank_config=own)
+    atexit.register(found.close)
+    return found
 
 
 def load_part(
