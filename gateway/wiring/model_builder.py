@@ -57,7 +57,7 @@ from policies.upstream import UpstreamModel, UpstreamTarget
 if TYPE_CHECKING:
     from cache.redis_store import RedisStore
 
-PLACEMENT = ("replicas", "drain_handover_s", "addresses")
+PLACEMENT = ("replicas", "drain_handover_s", "addresses", "dns", "connection")
 """Keys of an engine's policy that say where it runs, not what it answers."""
 
 

@@ -21,6 +21,7 @@ from gateway.wiring.app import build_app
 from gateway.wiring.model_builder import ModelBuilder
 from gateway.wiring.worker_parts import build_parts
 from policies.document import EngineModel, ModelEntry, Policies, Reasoning
+from policies.engine_addresses import EngineConnection
 from tests.backend.tokenizer.checkpoints import save_byte_level
 from tests.gateway.conftest import MakeApp, http_client
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -260,7 +261,8 @@ async def test_where_an_engine_runs_keeps_what_is_cached(tmp_path: Path) -> None
         return ModelBuilder(settings, given, {}, build_parts(settings, names)).build("m").policy_digest
 
     address = ["tcp://127.0.0.1:7600"]
-    assert digest() == digest(replicas=2, drain_handover_s=1.0) == digest(addresses=address)
+    assert digest() == digest(replicas=2, drain_handover_s=1.0)
+    assert digest() == digest(addresses=address) == digest(dns="engines:7600", connection=EngineConnection())
     assert digest() != digest(dtype="float32")
 
 
