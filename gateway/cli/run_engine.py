@@ -58,7 +58,7 @@ def run_engine(folder: Path, model: str | None, address: str, shown: Shown) -> N
     policies = _of_this_machine(policies, name)
     check_checkpoints(policies, ())
     config = backend_config(name, policies, settings)
-    listener = bind(place.host, place.port)
+    listener = bind(place.host, place.port, "--listen")
     port = listener.getsockname()[1]
     logger.info("the engine of %r listens on %s", name, Address(place.scheme, place.host, port))
     command = backend_command(

@@ -55,16 +55,19 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet. Raises SettingsError as `listen` does."""
+def bind(host: str, port: int, flags: str = "--host or --port") -> socket.socket:
+    """A socket that does not listen yet. Raises SettingsError as `listen` does, naming `flags`."""
+    listener: socket.socket | None = None
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
+        if listener is not None:
+            listener.close()
         raise SettingsError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another --host or --port"
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another {flags}"
         ) from None
     listener.setblocking(False)
     return listener

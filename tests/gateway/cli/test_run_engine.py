@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,8 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["engine", "--policies", str(tmp_path), "--listen", "tcp://127.0.0.1:0"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "models.m.engine.checkpoint" in error and "/nowhere" in error
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        (tmp_path / "m.yaml").write_text('models: {m: {engine: {checkpoint: "builtin:pico-small"}}}\n')
+        assert main(["engine", "--policies", str(tmp_path), "--listen", address]) == 2
+    assert "in use; choose another --listen" in capsys.readouterr().err
