@@ -35,6 +35,9 @@ LEAST_SHARE = 0.1
 """A replica that has just come counts as slower, by up to 1 / LEAST_SHARE, until WARM_S have passed: its
 cache is cold and its speeds are first guesses. So its share rises, and it is not flooded."""
 
+RECHECK_S = 1.0
+"""How often a request that waits looks for replicas that were not there when it came."""
+
 
 class Load:
     """What one replica's next request waits for: its last heartbeat, and what was sent since."""
@@ -138,11 +141,18 @@ class Replicas:
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Return once one is ready. Raises EngineUnavailable after `timeout_s`."""
-        clients = self.clients or [self._absent]
-        waiting = [asyncio.ensure_future(client.wait_ready(timeout_s)) for client in clients]
         try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            await done.pop()
+            async with asyncio.timeout(timeout_s):
+                while not self.first.ready:
+                    await self._wait_any(self.clients or [self._absent])
+        except TimeoutError:
+            raise EngineUnavailable(f"no replica was ready within {timeout_s:g} s") from None
+
+    async def _wait_any(self, clients: Sequence[EngineClient]) -> None:
+        """Return when one of these is ready, or after RECHECK_S: there may be others by then."""
+        waiting = [asyncio.ensure_future(client.wait_ready(RECHECK_S)) for client in clients]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()

@@ -213,6 +213,21 @@ async def test_waiting_ends_with_the_first_that_is_ready() -> None:
         await replicas(found).wait_ready(0.01)
 
 
+async def test_waiting_ends_with_one_that_was_added_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.providers.engine.replicas.RECHECK_S", 0.01)
+    first, added = engines(2)
+    first.ready = False
+    chosen = replicas([first])
+    waiting = asyncio.create_task(chosen.wait_ready(60.0))
+    await asyncio.sleep(0)
+    chosen.remove(chosen.clients[0])
+    chosen.add(added)  # type: ignore[arg-type]
+    await waiting
+    added.ready = False
+    with pytest.raises(EngineUnavailable):
+        await chosen.wait_ready(0.05)
+
+
 async def test_adapters_change_on_all_replicas_or_on_none() -> None:
     found = engines(3)
     await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
