@@ -25,14 +25,14 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 from backend.parent_death_signal import die_with
+from backend.server.endpoints import RemoteEndpoint
 from backend.server.engine_client import EngineClient
 from backend.server.quote import wait_s
-from gateway.providers.engine.remote import remote_endpoints
-from gateway.settings import read_settings
+from gateway.providers.engine.remote import Door
+from gateway.settings import Settings
 from policies.document import EngineModel
 from policies.engine_addresses import Address, parse_address
 from policies.load import load_folder
-from policies.names import replica_name
 
 QUEUE_SECONDS = "queue_seconds"
 START_LIMIT_S = 1800.0
@@ -52,19 +52,28 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     num_cpus: Annotated[float, Meta(ge=0)] = 1.0  # of each engine
     num_gpus: Annotated[float, Meta(ge=0)] = 0.0
     max_queue_seconds: Annotated[float, Meta(gt=0)] = 1.0  # predicted; another engine starts above
+    # What `penstock engine` is to be told for tls:// addresses: paths and a variable's name, on every node.
+    certificate: str = ""
+    key: str = ""
+    ca: str = ""
+    token_env: str = ""
+
+    def flags(self) -> list[str]:
+        """These as flags of `penstock engine`."""
+        found = {"certificate": self.certificate, "key": self.key, "ca": self.ca, "token-env": self.token_env}
+        return [part for name, value in found.items() if value for part in (f"--{name}", value)]
 
 
 class EngineReplica:
     """An engine process at one of the model's addresses on this node, and how it fares."""
 
-    async def __init__(self, policies: str, model: str) -> None:
+    async def __init__(self, policies: str, model: str, flags: Sequence[str] = ()) -> None:
         """Start the engine and wait until it serves. Raises RuntimeError."""
         section = _engine(policies, model)
         self.address, self._claim = claim(section.addresses, node_hosts())
-        endpoint = remote_endpoints(model, section, read_settings({}))[replica_name(model, self.address)]
-        self._client = EngineClient(endpoint)
+        self._client = EngineClient(endpoint(model, section, self.address))
         await self._client.start()
-        self._arguments = ["--policies", policies, "--model", model, "--listen", self.address]
+        self._arguments = ["--policies", policies, "--model", model, "--listen", self.address, *flags]
         self._fault = ""
         await self._start()
         self._keeping = asyncio.create_task(self._keep_running())
@@ -134,7 +143,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         health_check_timeout_s=10.0,
         graceful_shutdown_timeout_s=DRAIN_LIMIT_S + 10.0,
     )(EngineReplica)
-    return deployment.bind(str(Path(options.policies).resolve()), options.model)
+    return deployment.bind(str(Path(options.policies).resolve()), options.model, options.flags())
 
 
 class ByQueue:
@@ -151,6 +160,13 @@ class ByQueue:
             mean_s = sum(waits_s) / len(waits_s)
             wanted += (mean_s > self._max_s) - (mean_s < SPARE_SHARE * self._max_s)
         return wanted, {}
+
+
+def endpoint(model: str, engine: EngineModel, address: str) -> RemoteEndpoint:
+    """How this node reaches an engine of the model, as its gateways do. Raises SettingsError."""
+    variable = engine.connection.token_env if engine.connection is not None else None
+    tokens = {model: os.environ.get(variable, "").strip()} if variable else {}
+    return Door(model, engine, Settings(upstream_api_keys=tokens)).endpoint(parse_address(address))
 
 
 def claim(addresses: Sequence[str], hosts: set[str]) -> tuple[str, socket.socket]:

@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from policies.document import EngineModel
+from policies.engine_addresses import EngineConnection
 from tests.e2e.conftest import MODEL
 from tests.e2e.server import Server, clean_environment, free_port, wait_until
 from tests.e2e.test_recovery import MIXED, Stream, mixed, run
@@ -40,6 +42,16 @@ def test_an_address_is_claimed_once_and_only_on_its_node() -> None:
         engines.claim(addresses, {"127.0.0.1"})
     claimed.close()
     engines.claim(addresses, {"127.0.0.1"})[1].close()
+
+
+def test_engines_of_several_nodes_are_reached_over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "the token")
+    options = engines.Options(policies="p", model="m", certificate="c.pem", token_env="TOKEN")
+    assert options.flags() == ["--certificate", "c.pem", "--token-env", "TOKEN"]
+    address = "tls://node-1:7600"
+    engine = EngineModel(checkpoint="c", addresses=[address], connection=EngineConnection(token_env="TOKEN"))
+    endpoint = engines.endpoint("m", engine, address)
+    assert (endpoint.host, endpoint.token) == ("node-1", "the token") and endpoint.tls is not None
 
 
 @pytest.mark.parametrize(("waits_s", "change"), [([], 0), ([1.5, 0.7], 1), ([0.9, 0.3], 0), ([0.2, 0.0], -1)])
