@@ -72,9 +72,10 @@ class Converter:
         if isinstance(kind, inspect.UnionType):
             if _scalar(node) is None:  # an explicit null selects the field's default
                 return None
-            return self.convert(
-                node, next(t for t in kind.types if not isinstance(t, inspect.NoneType)), path
-            )
+            options = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+            is_mapping = isinstance(node, yaml.MappingNode)  # a number or a section, for example
+            fitting = [each for each in options if isinstance(each, inspect.StructType) is is_mapping]
+            return self.convert(node, (fitting or options)[0], path)
         if isinstance(kind, inspect.StructType):
             return self._struct(node, kind, path)
         if isinstance(kind, inspect.DictType):

@@ -16,7 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
 from policies.engine_addresses import EngineAddresses, EngineConnection, EngineDns
-from policies.engine_replicas import HandoverSeconds, ReplicaCount
+from policies.engine_replicas import HandoverSeconds, ReplicaCount, ReplicaRange
 from policies.guardrails import GuardrailsSection
 from policies.languages import LanguageCode
 from policies.names import Effort, FilePath, Name
@@ -316,6 +316,12 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 8
     max_adapter_rank: Annotated[int, Meta(ge=1, le=1024)] = 64
     adapter_host_bytes: Positive = 1 << 30
+
+    @property
+    def replica_range(self) -> ReplicaRange:
+        """How few and how many processes run here."""
+        count = self.replicas
+        return count if isinstance(count, ReplicaRange) else ReplicaRange(min=count, max=count)
 
     @property
     def is_remote(self) -> bool:

@@ -25,6 +25,7 @@ from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.engine_addresses import address_faults
+from policies.engine_replicas import range_faults
 from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
 from policies.nodes import read_documents, tag_problems
@@ -154,7 +155,8 @@ class _Merge:
                 self._report(self.places[("models", name)], message)
             self._check_adapters(name, [*(((entry or {}).get("engine") or {}).get("adapters") or {})])
             self._check_batch(name, (entry or {}).get("engine") or {})
-            for key, fault in address_faults((entry or {}).get("engine") or {}):
+            engine = (entry or {}).get("engine") or {}
+            for key, fault in (*address_faults(engine), *range_faults(engine)):
                 path = ("models", name, "engine", *key)
                 self._report(self.places[path], f"{'.'.join(path)}{fault}")
             self._check_network(name, (entry or {}).get("upstream") or {})

@@ -55,6 +55,7 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
     ) -> None:
         """`place`: an endpoint, or a Unix socket's path. `kind`, for messages: "engine" or "encoder"."""
         self.hello: Greeting | None = None  # the process's first message; None while not connected
+        self.num_waiters = 0  # who wait for it to be ready
         self.fault = ""  # why a remote process cannot be reached
         self.refusal: Refusal | None = None  # why a connected one is not asked
         self.on_lost: Callable[[], None] = lambda: None  # called when a connection has ended
@@ -129,12 +130,15 @@ class ProcessClient(ABC, Generic[Incoming, Greeting]):
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Return once `ready`. Raises EngineUnavailable after `timeout_s`."""
+        self.num_waiters += 1
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.ready:
                     await self.wait_message()
         except TimeoutError:
             raise self._unavailable(f"did not answer within {timeout_s:g} s") from None
+        finally:
+            self.num_waiters -= 1
 
     async def wait_message(self) -> None:
         """Return after the next message from the process."""

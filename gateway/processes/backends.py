@@ -11,7 +11,7 @@ from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.sockets import BackendSockets
-from gateway.processes.specs import backend_command, backend_config
+from gateway.processes.specs import RestartableConfig, backend_command, backend_config
 from gateway.processes.status import ProcessStatus
 from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings
@@ -31,30 +31,47 @@ class Backend:
     sockets: BackendSockets
     process: ManagedProcess
     client: EngineClient | EncoderClient
+    config: RestartableConfig
     fraction: float = 0.0
+    is_asleep: bool = True  # it is not to run; `tasks` are empty once it does not
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def start(self) -> None:
         """Start the process and watch it."""
+        self.is_asleep = False
         self.tasks.append(asyncio.create_task(self.process.run(), name=self.process.command.name))
         await self.client.start()
         self.tasks.append(asyncio.create_task(kill_when_hung(self.process, self.client)))
 
     async def stop(self) -> None:
         """End it, and release what it holds."""
-        await self.process.stop(KILL_AFTER_S)
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self._end()
         await self.close()
 
     async def retire(self, handover_s: float) -> None:
         """End an engine that others of its model replace: what runs after `handover_s` goes on there."""
-        if isinstance(self.client, EngineClient):
+        await self._drain(handover_s)
+        await self.stop()
+
+    async def sleep(self, handover_s: float) -> None:
+        """The same, but it may `start` again."""
+        self.is_asleep = True
+        await self._drain(handover_s)
+        await self._end()
+        self.tasks.clear()
+        self.process = ManagedProcess(self.process.command, self.process.on_progress)
+
+    async def _drain(self, handover_s: float) -> None:
+        if isinstance(self.client, EngineClient) and self.tasks:
             self.process.begin_stop()
             self.client.drain(handover_s)
             await asyncio.wait(self.tasks[:1], timeout=handover_s + KILL_AFTER_S)
-        await self.stop()
+
+    async def _end(self) -> None:
+        await self.process.stop(KILL_AFTER_S)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Disconnect, and close the socket."""
@@ -64,8 +81,8 @@ class Backend:
     @property
     def failure(self) -> str:
         """Why it will not become ready; "" while it may."""
-        run = self.tasks[0]
-        error = run.exception() if run.done() and not run.cancelled() else None
+        run = self.tasks[0] if self.tasks else None
+        error = run.exception() if run is not None and run.done() and not run.cancelled() else None
         if isinstance(error, CannotServe):
             return f"{error} cannot serve: see its error in the log"
         repeated = self.process.restarts.repeated
@@ -73,6 +90,8 @@ class Backend:
 
     def status(self) -> ProcessStatus:
         """For the workers."""
+        if self.is_asleep:
+            return ProcessStatus(phase="asleep")
         failure = self.process.restarts.repeated
         return ProcessStatus(phase=self.process.phase or "starting", fraction=self.fraction, failure=failure)
 
@@ -92,7 +111,7 @@ def new_backend(
         client.on_adapters = config.keep_adapters
     else:
         client = EncoderClient(socket.path)
-    backend = Backend(name, spec, sockets, ManagedProcess(command, lambda progress: None), client)
+    backend = Backend(name, spec, sockets, ManagedProcess(command, lambda progress: None), client, config)
 
     def note(progress: Progress) -> None:
         backend.fraction = progress.fraction
@@ -107,5 +126,5 @@ def backend_names(policies: Policies) -> list[str]:
     names: list[str] = []
     for model, entry in policies.models.items():
         if entry.kind != "upstream" and not (entry.engine and entry.engine.is_remote):
-            names += replica_names(model, 1 if entry.engine is None else entry.engine.replicas)
+            names += replica_names(model, 1 if entry.engine is None else entry.engine.replica_range.max)
     return names

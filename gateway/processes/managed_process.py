@@ -41,6 +41,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     prepared: int = 0  # the latest that was built, or is current
     prepare_error: str = ""  # why the one that was asked for could not be built
     oldest: int = 0  # the lowest with requests
+    wanted: tuple[str, ...] = ()  # models whose engines requests wait for
     ask: str = ""  # "reload" or "rollback"
     ask_id: int = 0
 

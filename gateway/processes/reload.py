@@ -43,6 +43,13 @@ MAX_KEPT = 10
 """Previous versions that a rollback can lead to, one after the other."""
 
 
+def _always_runs(name: str, policies: Policies) -> bool:
+    """Whether the policies ask for this process without any load."""
+    model, number = split_replica(name)
+    engine = policies.models[model].engine
+    return engine is None or int(number) < engine.replica_range.min
+
+
 class ReloadFailed(Exception):
     """The old version stays. The message says why, without secrets or prompt text."""
 
@@ -105,6 +112,17 @@ class Reloader:
         self._progress[worker] = progress
         if progress.ask:
             self._run(self._answer(worker, progress))
+
+    @property
+    def wanted(self) -> set[str]:
+        """Models whose engines requests wait for, in any worker."""
+        return {name for progress in self._progress.values() for name in progress.wanted}
+
+    async def start(self) -> None:
+        """Start the processes that always run."""
+        for name, backend in self.backends.items():
+            if _always_runs(name, self.current.policies):
+                await backend.start()
 
     async def stop(self) -> None:
         """Leave what is under way."""
@@ -180,8 +198,9 @@ class Reloader:
                 kept = self.backends.get(name)
                 if kept is None or kept.spec != backend_config(name, policies, settings).line():
                     kept = new_backend(name, policies, settings, self._on_change)
-                    started.append(kept)
-                    await kept.start()
+                    if _always_runs(name, policies):
+                        started.append(kept)
+                        await kept.start()
                 backends[name] = kept
             await _all_ready(started)
             version = self._version(policies, settings, backends)

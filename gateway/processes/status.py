@@ -18,7 +18,7 @@ class RepeatedFailure(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One engine or encoder process, as of its last progress line or exit."""
 
-    phase: str  # "starting", "loading", "warming_up", "ready", "restarting"
+    phase: str  # "starting", "loading", "warming_up", "ready", "restarting", "asleep"
     fraction: float = 0.0  # of the phase, 0 to 1
     failure: RepeatedFailure | None = None
 

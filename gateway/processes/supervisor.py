@@ -22,6 +22,7 @@ from gateway.processes.managed_process import CannotServe, ManagedProcess
 from gateway.processes.messages import StatusReport, Version, encode
 from gateway.processes.policy_watch import watch
 from gateway.processes.reload import Load, Reloader
+from gateway.processes.replica_count import ReplicaCounts
 from gateway.processes.specs import worker_command
 from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings, SettingsError
@@ -97,13 +98,13 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._reloader.request)
-        for backend in self._reloader.backends.values():
-            await backend.start()
+        await self._reloader.start()
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(each.run(), name=each.command.name) for each in self._workers
         ]
         tasks += [asyncio.create_task(kill_when_hung(worker, worker)) for worker in self._workers]
         tasks.append(asyncio.create_task(self._wait_ready()))
+        tasks.append(asyncio.create_task(ReplicaCounts(self._reloader, self._send_statuses).run()))
         if self._watched is not None:
             tasks.append(asyncio.create_task(watch(self._watched, self._reloader.request)))
         first = [task for backend in self._reloader.backends.values() for task in backend.tasks]

@@ -263,10 +263,12 @@ class ModelBuilder:
             if engine.is_remote
             else {
                 each: UnixEndpoint(self._settings.socket_paths[each])
-                for each in replica_names(name, engine.replicas)
+                for each in replica_names(name, engine.replica_range.max)
             }
         )
         clients = {each: EngineClient(place, index.add_replica()) for each, place in endpoints.items()}
+        for client in [] if engine.is_remote else [*clients.values()][engine.replica_range.min :]:
+            client.may_sleep = True
         expected = Expected.of(engine) if engine.is_remote else None
         replicas = Replicas([*clients.values()], index, expected)
         self.resources += clients.values()
@@ -300,7 +302,10 @@ class ModelBuilder:
         if any(client.is_remote for client in replicas.clients) or not replicas.clients:
             return lambda: _best([*map(remote_state, replicas.clients)] or [ModelState(False, "no address")])
         names = replica_names(name, len(replicas.clients))
-        states = [*map(self._state, names, replicas.clients)]
+        states = [
+            _on_demand(self._state(each, client)) if client.may_sleep else self._state(each, client)
+            for each, client in zip(names, replicas.clients, strict=True)
+        ]
         return states[0] if len(states) == 1 else lambda: _best([each() for each in states])
 
     def _state(self, name: str, client: EngineClient | EncoderClient) -> Callable[[], ModelState]:
@@ -333,6 +338,16 @@ def _best(states: Sequence[ModelState]) -> ModelState:
     """The state of a model with these replicas: the best one's, with the phases of all."""
     best = max(states, key=lambda each: (each.ready, each.fraction))
     return replace(best, phase=best.phase.partition(" at ")[0], targets=[each.phase for each in states])
+
+
+def _on_demand(state: Callable[[], ModelState]) -> Callable[[], ModelState]:
+    """The state of a process that may sleep: it can answer unless it fails, as requests wait for it."""
+
+    def on_demand() -> ModelState:
+        found = state()
+        return replace(found, ready=found.failure is None and found.phase != "hung")
+
+    return on_demand
 
 
 def _failure(status: ProcessStatus) -> ModelFailure | None:

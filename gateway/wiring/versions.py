@@ -22,6 +22,7 @@ from gateway.settings import SettingsError
 from gateway.web.versioned_app import VersionedApp
 from gateway.wiring.app import BuiltVersion, build_version
 from gateway.wiring.worker_parts import build_parts
+from policies.names import split_replica
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Versions:
         self._parts.routing.ledger.accounts.start()
         self._opened: dict[int, tuple[Version, Mapping[str, EngineClient]]] = {}
         built = self._build(first)
-        self._parts.metrics.set_engines(built.engines)
+        self._use_engines(built.engines)
         self._parts.use_policies(first.policies)
         self.app = VersionedApp(first.serial, built.router, self._parts.background_work)
         self._parts.use_app(self.app)
@@ -96,11 +97,20 @@ class Versions:
         """Send a heartbeat."""
         progress = progress or Progress(self.phase, 1.0)
         prepared = max(self.app.serial, *self._opened) if self._opened else self.app.serial
+        wanted = {split_replica(name)[0] for name, client in self._engines.items() if client.num_waiters}
         self._pipes.report(
             msgspec.structs.replace(
-                progress, prepared=prepared, prepare_error=self._error, oldest=self.app.oldest_serial
+                progress,
+                prepared=prepared,
+                prepare_error=self._error,
+                oldest=self.app.oldest_serial,
+                wanted=tuple(wanted),
             )
         )
+
+    def _use_engines(self, engines: Mapping[str, EngineClient]) -> None:
+        self._engines = engines
+        self._parts.metrics.set_engines(engines)
 
     async def _prepare(self, version: Version) -> None:
         self._error = ""
@@ -121,7 +131,9 @@ class Versions:
         """Wait for the engines that are ready: the first request must not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                while not all(client.ready or client.is_away for client in built.engines.values()):
+                while not all(
+                    client.ready or client.is_away or client.may_sleep for client in built.engines.values()
+                ):
                     await asyncio.sleep(_POLL_S)
 
     def _activate(self, message: Activate) -> None:
@@ -131,7 +143,7 @@ class Versions:
         elif opened is not None:
             version, engines = opened
             self.app.switch(message.serial)
-            self._parts.metrics.set_engines(engines)
+            self._use_engines(engines)
             self._parts.use_policies(version.policies)
         self.report()
 

@@ -71,3 +71,21 @@ def test_either_may_die_and_their_number_may_change(start_server: StartServer, t
     records = [msgspec.json.decode(line, type=Record) for line in log.read_text().splitlines()]
     placed = [placement for record in records for placement in record.placements]
     assert {placement.chosen for placement in placed} == {0, 1}
+
+
+def test_they_sleep_wake_and_follow_the_load(start_server: StartServer, tmp_path: Path) -> None:
+    span = "{min: 0, max: 2, queue_s: 0.02, sleep_after_s: 2}"
+    text = TWO.replace("replicas: 2", f"replicas: {span}").replace("max_running: 64", "max_running: 2")
+    (tmp_path / "models.yaml").write_text(text)
+    environment = {"PENSTOCK_ENGINE_START_TIMEOUT_S": "300"}  # on a busy machine
+    server = start_server("--policies", str(tmp_path), "--workers", "2", environment=environment)
+    assert phases(server) == ["asleep", "asleep"] and server.engine_pids() == []
+    body = {"model": MODEL, "prompt": "a", "max_tokens": 4}
+    assert httpx.post(server.base_url + "/completions", json=body, timeout=300).status_code == 200
+    kinds = [chat(ignore_eos=True, min_tokens=300, max_tokens=300)] * 10
+    answers = [stream.answer() for stream in asyncio.run(run(server, kinds))]
+    assert all(answer == answers[0] for answer in answers)
+    assert "1 of at most 2 processes of 'pico-small' run: one more starts" in server.log
+    wait_until(lambda: server.engine_pids() == [], 120, lambda: str(phases(server)))
+    wait_until(lambda: phases(server) == ["asleep", "asleep"], 20, lambda: str(phases(server)))
+    assert server.terminate() == 0

@@ -195,13 +195,13 @@ class Replicas:
         Raises AdapterError, or EngineUnavailable while one is away: it would come back with what it had. One
         on another machine may lack the files: then it is not asked for this adapter.
         """
-        self._check_all_ready()
-        if not any(client.is_remote for client in self.clients):
-            calls = [c.load_adapter(name, path, replaces=replaces, force=force) for c in self.clients]
+        clients = self._changing()
+        if not any(client.is_remote for client in clients):
+            calls = [c.load_adapter(name, path, replaces=replaces, force=force) for c in clients]
             await self._on_all(calls)
             return
         digest, faults = "", list[str]()
-        for client in self.clients:  # the first that has the files tells which weights they are
+        for client in clients:  # the first that has the files tells which weights they are
             try:
                 info = await client.load_adapter(name, path, replaces=replaces, force=force, digest=digest)
                 digest = info.digest
@@ -216,12 +216,14 @@ class Replicas:
 
     async def unload_adapter(self, name: str) -> None:
         """Unload it everywhere. Raises AdapterError if none had it, EngineUnavailable while one is away."""
-        self._check_all_ready()
-        await self._on_all([client.unload_adapter(name) for client in self.clients], is_any_enough=True)
+        await self._on_all([client.unload_adapter(name) for client in self._changing()], is_any_enough=True)
 
-    def _check_all_ready(self) -> None:
-        if len(self.clients) > 1 and not all(client.ready for client in self.clients):
+    def _changing(self) -> list[EngineClient]:
+        """Those that must change together: one that sleeps starts with what the first one had."""
+        found = [each for each in self.clients if each.ready or not each.may_sleep]
+        if not found or (len(self.clients) > 1 and not all(client.ready for client in found)):
             raise EngineUnavailable("adapters change on all replicas or on none, and one is away")
+        return found
 
     def _on_adapters(self, client: EngineClient, known: Adapters) -> None:
         """A replica that has just come may lack what the others were told to load.

@@ -75,10 +75,14 @@ class Resumption:
         """
         now_s = asyncio.get_running_loop().time
         self._due_s = now_s() + WAIT_S
-        while (other := model.elsewhere(weights)) is None and not model.client.ready:
-            if now_s() >= self._due_s:
-                raise model.unavailable()
-            await asyncio.sleep(_POLL_S)
+        model.client.num_waiters += 1
+        try:
+            while (other := model.elsewhere(weights)) is None and not model.client.ready:
+                if now_s() >= self._due_s:
+                    raise model.unavailable()
+                await asyncio.sleep(_POLL_S)
+        finally:
+            model.client.num_waiters -= 1
         return other or model
 
     async def wait_for_room(self, refusal: QueueFull) -> bool:

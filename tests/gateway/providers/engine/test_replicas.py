@@ -33,6 +33,7 @@ class Engine:
     hello: Hello | None = HELLO
     ready: bool = True
     ready_since_s: float = 0.0
+    may_sleep: bool = False
     is_remote: bool = False
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     failure: Exception | None = None
@@ -247,6 +248,17 @@ async def test_adapters_change_on_all_replicas_or_on_none() -> None:
     with pytest.raises(EngineUnavailable):
         await replicas(found).unload_adapter("a")
     assert [engine.calls for engine in found] == [[], [], []]
+
+
+async def test_adapters_change_while_others_sleep_but_not_while_all_do() -> None:
+    found = engines(2)
+    found[1].may_sleep, found[1].ready = True, False
+    await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
+    await replicas(found).unload_adapter("a")
+    assert [engine.calls for engine in found] == [["a", "-a"], []]
+    found[0].may_sleep, found[0].ready = True, False
+    with pytest.raises(EngineUnavailable):
+        await replicas(found).load_adapter("a", "/a", replaces=True, force=False)
 
 
 async def test_an_adapter_goes_by_digest_to_engines_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
