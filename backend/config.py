@@ -60,9 +60,14 @@ class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     sequence: int = 1
 
     @property
+    def width(self) -> int:
+        """Ranks that compute a layer together: those of one stage."""
+        return self.tensor * self.expert
+
+    @property
     def size(self) -> int:
         """Ranks in total."""
-        return self.tensor * self.pipeline * self.expert * self.sequence
+        return self.width * self.pipeline * self.sequence
 
 
 class RestoredAdapter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

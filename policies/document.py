@@ -212,9 +212,6 @@ class Quantize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
 
 
-Ranks = Annotated[int, Meta(ge=1, le=64)]
-
-
 class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many processes, ranks, share one engine, by what they split. They start and end together."""
 
@@ -237,8 +234,17 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "the embedding and the head too. Together with `tensor`, each stage has that many ranks.",
         ),
     ] = 1
-    expert: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
-    sequence: Annotated[Ranks, Meta(description="Not built yet: 1.")] = 1
+    expert: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            description="For mixtures of experts, in place of `tensor`: a rank has 1/n of each layer's "
+            "experts, in order, and all else whole, keys and values too. It computes its experts for all "
+            "tokens; one sum in each layer.",
+        ),
+    ] = 1
+    sequence: Annotated[int, Meta(ge=1, le=64, description="Not built yet: 1.")] = 1
 
 
 class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

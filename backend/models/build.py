@@ -315,7 +315,7 @@ class DecoderBuilder:
         narrow = moe.latent_size or hidden_size
         gate_up, down = [], []
         stacked = None if moe.gate == "relu2" else self._stacked_experts(moe)
-        for expert in range(moe.num_experts):
+        for own, expert in enumerate(self._experts_of(moe)):
             gate, up, back = (
                 prefix + name.format(expert=expert) for name in (names.gate, names.up, names.down)
             )
@@ -323,8 +323,8 @@ class DecoderBuilder:
             gate_up.append(self.linear(both, narrow))
             down.append(self.linear({back: narrow}, wide))
             if stacked is not None:
-                gate_up[-1].move_to(stacked.gate_up[expert])
-                down[-1].move_to(stacked.down[expert])
+                gate_up[-1].move_to(stacked.gate_up[own])
+                down[-1].move_to(stacked.down[own])
         router = self._router(prefix + names.router, moe.num_experts)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         fused = stacked or self._fused_experts(prefix, moe, names)
@@ -334,6 +334,9 @@ class DecoderBuilder:
             latent = self.linear({into: narrow}, hidden_size), self.linear({out: hidden_size}, narrow)
             return LatentMoE(moe, router, (gate_up, down), choose, *latent)
         return MoE(moe, router, gate_up, down, fused, extra_term, choose)
+
+    def _experts_of(self, moe: MoEConfig) -> range:
+        return range(moe.num_experts)
 
     def _normed_experts(self, prefix: str, config: MoEConfig, experts: MoE) -> NormedExperts:
         names, size, eps = self.names.beside, self.config.hidden_size, self.config.rms_norm_eps
@@ -387,19 +390,19 @@ class DecoderBuilder:
         precision = self.precision
         if precision.device.type == "cpu" and not uses_triton(torch.empty(0)):
             return None
-        sizes = moe.num_experts, moe.intermediate_size, self.config.hidden_size
+        sizes = len(self._experts_of(moe)), moe.intermediate_size, self.config.hidden_size
         return StackedExperts(*sizes, precision.compute, precision.device)
 
     def _fused_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> FusedExperts | None:
         """A second copy of the experts for the fused loop, if they are small and run on a CPU in float32."""
-        wide, narrow = moe.intermediate_size, self.config.hidden_size
+        wide, narrow, experts = moe.intermediate_size, self.config.hidden_size, self._experts_of(moe)
         on_cpu = self.precision.device.type == "cpu" and self.precision.compute is torch.float32
-        fits = self.config.quantization is None and FusedExperts.fits(moe.num_experts, wide, narrow)
+        fits = self.config.quantization is None and FusedExperts.fits(len(experts), wide, narrow)
         if not on_cpu or not fits or moe.gate is not None:
             return None
 
         def read(name: str, shape: tuple[int, int]) -> list[Tensor]:
-            keys = [prefix + name.format(expert=expert) for expert in range(moe.num_experts)]
+            keys = [prefix + name.format(expert=expert) for expert in experts]
             return [self.reader.get(key, shape) for key in keys]
 
         gates, ups = read(names.gate, (wide, narrow)), read(names.up, (wide, narrow))

@@ -38,7 +38,7 @@ from backend.parallel.messages import (
     Stop,
     Zero,
 )
-from backend.parallel.part import ModelPart, PartPlacement
+from backend.parallel.part import ModelPart, PartDecoder, PartPlacement
 from backend.parallel.shape import check_parallel, rank_config
 from backend.parallel.sites import sites_of_all
 
@@ -171,7 +171,8 @@ class MirroredModel(LoadedModel):
 
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """The same as of its base. Raises RankError for an error of another rank."""
-        if self.mirror.group.width == 1:
+        assert isinstance(self.decoder, PartDecoder)
+        if not self.decoder.is_split:
             return LoadedModel.logits(self, hidden, rows)
         hidden = hidden.contiguous()
         self.mirror.tell(Logits(len(hidden), None if rows is None else _words(rows.slots)))
@@ -221,17 +222,19 @@ def load_part(
     config: EngineConfig, group: Group, on_progress: Callable[[float], None] | None = None
 ) -> LoadedModel:
     """Load this rank's part. Raises CheckpointError on all ranks if it does on one."""
-    group.arrange(config.parallel.tensor)
+    parallel = config.parallel
+    group.arrange(parallel.width)
     if config.num_threads is None:
         torch.set_num_threads(max(1, torch.get_num_threads() // min(group.width, group.local_size)))
     loaded: LoadedModel | None = None
     try:
-        loaded = load_model(config, on_progress, ModelPart(group))
+        part = ModelPart(group, splits_experts=parallel.expert > 1)
+        loaded = load_model(config, on_progress, part)
     except Exception as error:  # noqa: BLE001 - `settle` raises it
         group.fail(error)
     group.settle()
     assert loaded is not None
-    return replace(loaded, sites=sites_of_all(group, loaded.sites))
+    return replace(loaded, sites=sites_of_all(group, loaded.sites, parallel))
 
 
 def _forward(step: StepInput, token_ids: Tensor, storage: int) -> Forward:

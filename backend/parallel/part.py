@@ -1,4 +1,4 @@
-"""One rank's part of a model: layers of its stage, read by slice, summed twice in each, and its logits.
+"""One rank's part of a model: layers of its stage, read by slice or with some experts, summed in each.
 
 The first stage has the embedding and the head too, so that only hidden states go between stages.
 """
@@ -11,22 +11,24 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from backend.config import ModelConfig
+from backend.config import ModelConfig, MoEConfig
 from backend.kernels.lora import AdapterRows, Factors
 from backend.layers.attention import AttentionContext
 from backend.layers.embedding import Embedding, embedding_of
 from backend.layers.linear import LinearPart
+from backend.layers.moe import MoE
 from backend.lora.adapter_weights import Adapter, Sites
 from backend.lora.placement import AdapterPlacement
 from backend.models.build import DecoderBuilder
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.families import FAMILIES
 from backend.models.loaded import NameOf, WholeModel
-from backend.models.names import WeightNames
+from backend.models.names import ExpertNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.weights import WeightReader
+from backend.parallel.experts import PartExperts
 from backend.parallel.group import Group
-from backend.parallel.shape import kv_parts, part_of, stage_layers
+from backend.parallel.shape import kv_parts, part_of, share
 from backend.parallel.sites import Elsewhere
 
 ROWS, COLUMNS = 0, 1
@@ -40,12 +42,13 @@ _AXES = {
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which layers, and which rows or columns of the checkpoint's matrices, a rank has."""
+    """Which layers, which rows or columns of the checkpoint's matrices, and which experts, a rank has."""
 
     model: ModelConfig  # as it is stored
     rank: int  # in its stage
     size: int  # of its stage
     layers: range
+    experts: range | None = None  # not None: these alone, and nothing of a layer is split
 
     def axis(self, module: str) -> int | None:
         """Along which dimension a module's weight is split; None: not at all."""
@@ -183,6 +186,7 @@ class PartDecoder(Decoder):
 
     group: Group
     vocab_size: int
+    is_split: bool  # in heads, blocks and vocabulary
 
     def forward(
         self, token_ids: Tensor, context: AttentionContext | None, layers: list[Tensor] | None = None
@@ -194,7 +198,8 @@ class PartDecoder(Decoder):
             if group.stage:
                 hidden = group.receive(hidden)
             else:
-                hidden = group.sum(group.attempt(self.embedding, token_ids), hidden)
+                embedded = group.attempt(self.embedding, token_ids)
+                hidden = self._joined(embedded, hidden, is_part=self.is_split)
             run = self._run_parts if group.width > 1 else self._run_stage
             hidden = run(hidden, context, layers)
             if group.num_stages > 1:
@@ -219,14 +224,23 @@ class PartDecoder(Decoder):
             if layers is not None and added is not None:
                 captured = group.attempt(torch.add, hidden, added)
                 layers.append(hidden if captured is None else captured)
-            mixed = group.sum(group.attempt(_mix, layer, hidden, context, added), hidden)
-            added = group.sum(group.attempt(_feed, layer, hidden, context, mixed), hidden)
+            mixed = group.attempt(_mix, layer, hidden, context, added)
+            mixed = self._joined(mixed, hidden, is_part=self.is_split)
+            fed = group.attempt(_feed, layer, hidden, context, mixed)
+            is_part = self.is_split or isinstance(layer.feed_forward, PartExperts)
+            added = self._joined(fed, hidden, is_part=is_part)
         assert added is not None
         return hidden.add_(added)
 
+    def _joined(self, found: Tensor | None, spare: Tensor, *, is_part: bool) -> Tensor:
+        """What the ranks have `found`, each a part of it or the same; None: the attempt failed."""
+        if is_part:
+            return self.group.sum(found, spare)
+        return spare.zero_() if found is None else found
+
     def logits(self, hidden: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """The same as of its base, on rank 0; others get what they gave."""
-        if self.group.width == 1:
+        if not self.is_split:
             return Decoder.logits(self, hidden, rows)
         with self.group.together():
             part = self.group.attempt(self._part_logits, hidden, rows)
@@ -268,9 +282,10 @@ class PartBuilder(DecoderBuilder):
     def build(self) -> Decoder:
         """The same as of its base."""
         decoder = super().build()
-        if self._cut.size > 1:
+        if self._group.width > 1:
             plain = all(type(layer) is DecoderLayer for layer in decoder.layers)
             assert plain, "shape.py lists the families"
+        if self._cut.size > 1:
             self.sites = {
                 name: SplitPart(part.linear, part.part, part.order, name, self._cut)
                 for name, part in self.sites.items()
@@ -278,7 +293,15 @@ class PartBuilder(DecoderBuilder):
         if self.first_layer:
             del self.sites[self.names.head.removesuffix(".weight")]
         parts = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
-        return PartDecoder(**parts, group=self._group, vocab_size=self._cut.model.vocab_size)
+        total, is_split = self._cut.model.vocab_size, self._cut.size > 1
+        return PartDecoder(**parts, group=self._group, vocab_size=total, is_split=is_split)
+
+    def _experts_of(self, moe: MoEConfig) -> range:
+        return super()._experts_of(moe) if self._cut.experts is None else self._cut.experts
+
+    def _moe(self, layer: int, prefix: str, moe: MoEConfig, names: ExpertNames) -> MoE:
+        found = super()._moe(layer, prefix, moe, names)
+        return found if self._cut.experts is None else PartExperts(found, self._cut.experts)
 
     def embedding(self, table: Tensor) -> Embedding:
         """The embedding of this rank's part of the vocabulary."""
@@ -292,8 +315,9 @@ class PartBuilder(DecoderBuilder):
 class ModelPart(WholeModel):
     """How a rank reads its part."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, group: Group, *, splits_experts: bool = False) -> None:
+        """`splits_experts`: the ranks of a stage have different experts, and the same of all else."""
+        self._group, self._splits_experts = group, splits_experts
         self.num_elements = 0  # read, at the end
 
     def reader(
@@ -301,8 +325,13 @@ class ModelPart(WholeModel):
     ) -> WeightReader:
         """The same as of its base."""
         cut, (directory, on_progress, name_of, others) = self._cut(model), source
-        layer = FAMILIES[model.architecture].names.layer
-        elsewhere = (layer.format(layer=n) for n in range(model.num_layers) if n not in cut.layers)
+        names = FAMILIES[model.architecture].names
+        elsewhere = [names.layer.format(layer=n) for n in range(model.num_layers) if n not in cut.layers]
+        if cut.experts is not None:
+            assert isinstance(names.experts, ExpertNames) and model.experts is not None
+            experts = sorted({*range(model.experts.num_experts)} - {*cut.experts})
+            prefix = names.layer + names.experts.gate.partition("{expert}")[0] + "{expert}."
+            elsewhere += [prefix.format(layer=n, expert=each) for n in cut.layers for each in experts]
         return PartReader(cut, (directory, on_progress, name_of, (*others, *elsewhere)))
 
     def builder(
@@ -313,5 +342,9 @@ class ModelPart(WholeModel):
 
     def _cut(self, model: ModelConfig) -> Cut:
         group = self._group
-        layers = stage_layers(model.num_layers, group.stage, group.num_stages)
-        return Cut(model, group.rank_in_stage, group.width, layers)
+        layers = share(model.num_layers, group.stage, group.num_stages)
+        if not self._splits_experts:
+            return Cut(model, group.rank_in_stage, group.width, layers)
+        assert model.experts is not None
+        experts = share(model.experts.num_experts, group.rank_in_stage, group.width)
+        return Cut(model, 0, 1, layers, experts)

@@ -26,6 +26,7 @@ SPLIT_ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Qwen3MoeForCausalLM",
 )
+PLACED_ARCHITECTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
 WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
 """Drafters that read the target's whole embedding, head, layers or keys and values: a rank has a part."""
 
@@ -34,12 +35,16 @@ def check_parallel(
     parallel: ParallelConfig, model: ModelConfig, drafters: Collection[str], *, quantizes: bool
 ) -> None:
     """Raise CheckpointError for a model that cannot be split so, or not with these drafters."""
-    for name in ("expert", "sequence"):
-        if (value := getattr(parallel, name)) != 1:
-            raise CheckpointError(
-                f"{name} is {value}, but only tensor and pipeline are built so far; set {name} to 1"
-            )
-    for name, size in (("tensor", parallel.tensor), ("pipeline", parallel.pipeline)):
+    if parallel.sequence != 1:
+        raise CheckpointError(
+            f"sequence is {parallel.sequence}, but prompts are not split over ranks so far; set it to 1, and "
+            "raise tensor, pipeline or expert"
+        )
+    for name, size in (
+        ("tensor", parallel.tensor),
+        ("pipeline", parallel.pipeline),
+        ("expert", parallel.expert),
+    ):
         if size == 1:
             continue
         if quantizes or model.quantization is not None:
@@ -55,6 +60,8 @@ def check_parallel(
     _check_stages(parallel.pipeline, model)
     if parallel.tensor > 1:
         _check_parts(parallel.tensor, model)
+    if parallel.expert > 1:
+        _check_experts(parallel, model)
 
 
 def _check_stages(size: int, model: ModelConfig) -> None:
@@ -68,6 +75,24 @@ def _check_stages(size: int, model: ModelConfig) -> None:
         raise CheckpointError(
             f"pipeline is {size}, but {model.architecture} has recurrent states, layers that share keys and "
             "values, or embeddings of single layers, which no stages can have; set it to 1"
+        )
+
+
+def _check_experts(parallel: ParallelConfig, model: ModelConfig) -> None:
+    size, moe = parallel.expert, model.experts
+    if model.architecture not in PLACED_ARCHITECTURES or moe is None:
+        raise CheckpointError(
+            f"expert is {size}, but ranks cannot share experts of {model.architecture}; set it to 1, or "
+            f"choose a checkpoint of {' or '.join(PLACED_ARCHITECTURES)}"
+        )
+    if parallel.tensor > 1:
+        raise CheckpointError(
+            f"expert is {size} and tensor {parallel.tensor}; set one of them to 1: tensor splits every expert"
+        )
+    if size > moe.num_experts:
+        raise CheckpointError(
+            f"expert is {size}, but {model.checkpoint!r} has {moe.num_experts} experts; set it to that or "
+            "less"
         )
 
 
@@ -99,7 +124,7 @@ def rank_config(config: EngineConfig) -> EngineConfig:
 
     So are threads, but among the ranks of a stage: stages compute one after the other.
     """
-    size, width = config.parallel.size, config.parallel.tensor
+    size, width = config.parallel.size, config.parallel.width
     threads, memory = config.num_threads, config.kv_cache_bytes
     return msgspec.structs.replace(
         config,
@@ -108,9 +133,11 @@ def rank_config(config: EngineConfig) -> EngineConfig:
     )
 
 
-def stage_layers(num_layers: int, stage: int, num_stages: int) -> range:
-    """The layers of a stage; of numbers that differ, the later ones are larger: the first has the head."""
-    return range(stage * num_layers // num_stages, (stage + 1) * num_layers // num_stages)
+def share(count: int, part: int, num_parts: int) -> range:
+    """Which of `count` layers or experts a stage or rank has; later ones may have one more than the first,
+    which has the head too.
+    """
+    return range(part * count // num_parts, (part + 1) * count // num_parts)
 
 
 def part_of(model: ModelConfig, size: int) -> ModelConfig:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 import torch
 
+from backend.config import ParallelConfig
 from backend.layers.linear import Linear, LinearPart
 from backend.lora.adapter_weights import Sites
 from backend.parallel.group import Group
 
 
 class Elsewhere(Linear):
-    """A projection in another stage: here it has a shape, and no weight."""
+    """A projection of another stage or expert: here it has a shape, and no weight."""
 
     def __init__(self, in_features: int, part_features: tuple[int, ...]) -> None:
         self.in_features, self.part_features = in_features, part_features
@@ -26,13 +27,13 @@ class _Site(msgspec.Struct, frozen=True, array_like=True):
     order: list[int] | None
 
 
-def sites_of_all(group: Group, own: Sites) -> Sites:
-    """This rank's, and the shapes of those of other stages."""
-    if group.num_stages == 1:
+def sites_of_all(group: Group, own: Sites, parallel: ParallelConfig) -> Sites:
+    """This rank's, and the shapes of those that others have."""
+    if group.size == parallel.tensor:  # all have parts of the same
         return own
     described = msgspec.msgpack.encode({name: _describe(site) for name, site in own.items()})
     found: dict[str, LinearPart] = {}
-    for rank in range(0, group.size, group.width):
+    for rank in range(group.size):
         told = msgspec.msgpack.decode(group.broadcast(described, rank), type=dict[str, _Site])
         found |= {name: _elsewhere(site) for name, site in told.items() if name not in found}
     return found | own

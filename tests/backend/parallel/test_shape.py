@@ -16,7 +16,7 @@ from backend.config import (
     QuantizationConfig,
 )
 from backend.errors import CheckpointError
-from backend.parallel.shape import check_parallel, kv_parts, part_of, rank_config, stage_layers
+from backend.parallel.shape import check_parallel, kv_parts, part_of, rank_config, share
 
 
 def model(
@@ -39,6 +39,10 @@ def model(
     )
 
 
+def experts() -> ModelConfig:
+    return replace(model(has_experts=True), architecture="Qwen3MoeForCausalLM")
+
+
 @pytest.mark.parametrize(
     ("parallel", "changed", "named"),
     [
@@ -59,8 +63,10 @@ def model(
             "pipeline is 2, but quan",
         ),
         ({"pipeline": 2}, model(shares=True), "layers that share keys and values"),
-        ({"expert": 2}, model(), "only tensor and pipeline are built so far; set expert to 1"),
-        ({"sequence": 2}, model(), "set sequence to 1"),
+        ({"expert": 2}, model(), "ranks cannot share experts of Qwen3ForCausalLM"),
+        ({"expert": 5}, experts(), "expert is 5, but '/m' has 4 experts"),
+        ({"expert": 2, "tensor": 2}, experts(), "expert is 2 and tensor 2; set one of them to 1"),
+        ({"sequence": 2}, model(), "sequence is 2, but prompts are not split over ranks so far; set it to 1"),
     ],
 )
 def test_what_cannot_be_split_is_named(parallel: dict[str, int], changed: ModelConfig, named: str) -> None:
@@ -104,4 +110,4 @@ def test_stages_have_all_threads_and_each_layer_once() -> None:
     four = ParallelConfig(tensor=2, pipeline=2)
     config = EngineConfig(model="m", checkpoint="/m", num_threads=4, kv_cache_bytes=1000, parallel=four)
     assert (rank_config(config).num_threads, rank_config(config).kv_cache_bytes) == (2, 250)
-    assert [stage_layers(5, stage, 3) for stage in range(3)] == [range(1), range(1, 3), range(3, 5)]
+    assert [share(5, stage, 3) for stage in range(3)] == [range(1), range(1, 3), range(3, 5)]

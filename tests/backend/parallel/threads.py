@@ -66,5 +66,8 @@ def on_all(ranks: list[LoadedModel], run: Callable[[LoadedModel], R]) -> list[R]
         return list(pool.map(run, ranks))
 
 
-def load_ranks(config: EngineConfig, width: int, num_stages: int = 1) -> list[LoadedModel]:
-    return [load_model(config, part=ModelPart(group)) for group in groups(width, num_stages)]
+def load_ranks(
+    config: EngineConfig, width: int, num_stages: int = 1, *, splits_experts: bool = False
+) -> list[LoadedModel]:
+    parts = [ModelPart(group, splits_experts=splits_experts) for group in groups(width, num_stages)]
+    return [load_model(config, part=part) for part in parts]

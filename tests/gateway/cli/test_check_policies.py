@@ -114,7 +114,7 @@ def test_a_quantised_checkpoint_is_not_rounded_again(folder: Path) -> None:
     [
         ("tensor: 3", "tensor is 3, which does not divide num_attention_heads 32 of"),
         ("pipeline: 33", "has 32 layers; set it to that or less"),
-        ("sequence: 2", "sequence is 2, but only tensor and pipeline are built so far; set sequence to 1"),
+        ("sequence: 2", "sequence is 2, but prompts are not split over ranks so far; set it to 1"),
     ],
 )
 def test_ranks_that_cannot_share_a_model_are_named(folder: Path, parallel: str, named: str) -> None:
