@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
             row[f"{count} streams tok/s"] = statistics.median(own)
             ratios = [mine / theirs for mine, theirs in zip(own, other, strict=True)]
             row[f"{count} streams, ratio"] = statistics.median(ratios)
+            row[f"{count} streams, CPU ms/tok"] = 1e3 * statistics.median(engine.cpu_s[count])
         rows.append(row)
         engine.process.communicate("\n")
     report.show(
@@ -81,13 +82,16 @@ class _Engine:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | THREADS)
         self.weights: list[int] = self._answer()
+        self.cpu_s: dict[int, list[float]] = {}  # of all ranks for a token, by the number of streams
 
     def ask(self, num_streams: int) -> float:
-        """Tokens per second."""
+        """Tokens per second; the CPU time of each is kept."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{num_streams}\n")
         self.process.stdin.flush()
-        return float(self._answer())
+        speed, cpu_s = self._answer()
+        self.cpu_s.setdefault(num_streams, []).append(cpu_s)
+        return float(speed)
 
     def _answer(self) -> Any:  # noqa: ANN401
         assert self.process.stdout is not None
@@ -100,15 +104,16 @@ class _Engine:
 
 def _serve(line: str) -> None:
     """In that process: answers each number of streams with tokens per second."""
-    config, opened = msgspec.json.decode(line, type=EngineConfig), []
+    config, pids = msgspec.json.decode(line, type=EngineConfig), ["self"]
+    weights: list[int] = []
     children: list[Children] = []
     open_model, start = engine_process.open_model, Children.__init__
 
     def open_(*args: Any) -> LoadedModel:  # noqa: ANN401
         before = _own_bytes("self")
         model = open_model(*args)
-        pids = ["self", *(str(pid) for each in children for pid in each.pids)]
-        opened.append([_own_bytes(pid) - before for pid in pids])
+        pids.extend(str(pid) for each in children for pid in each.pids)
+        weights.extend(_own_bytes(pid) - before for pid in pids)
         return model
 
     def keep(self: Children, size: int, port: int) -> None:
@@ -117,10 +122,13 @@ def _serve(line: str) -> None:
 
     engine_process.open_model, Children.__init__ = open_, keep  # type: ignore[method-assign,assignment]
     engine, hello = engine_process.build_engine(config)
-    print(json.dumps(opened[0]), flush=True)
+    print(json.dumps(weights), flush=True)
     draw = torch.Generator().manual_seed(0)
     while asked := sys.stdin.readline().strip():
-        print(_tokens_per_second(engine, hello.vocab_size, int(asked), draw), flush=True)
+        before_s = sum(map(_cpu_s, pids))
+        speed = _tokens_per_second(engine, hello.vocab_size, int(asked), draw)
+        spent_s = (sum(map(_cpu_s, pids)) - before_s) / (int(asked) * OUTPUT_TOKENS)
+        print(json.dumps([speed, spent_s]), flush=True)
 
 
 def _tokens_per_second(engine: Engine, vocab_size: int, num_streams: int, draw: torch.Generator) -> float:
@@ -132,6 +140,12 @@ def _tokens_per_second(engine: Engine, vocab_size: int, num_streams: int, draw: 
     while engine.has_work:
         engine.step()
     return num_streams * OUTPUT_TOKENS / (time.perf_counter() - started_s)
+
+
+def _cpu_s(pid: str) -> float:
+    """The CPU time of a process, which other load on the machine hardly touches."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_bytes(pid: str) -> int:
