@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -250,11 +249,9 @@ def test_a_default_effort_that_the_model_cannot_do_is_refused(
         build_app(Settings(socket_paths={"ours": "/none"}), policies)
 
 
-async def test_where_an_engine_runs_keeps_what_is_cached(tmp_path: Path) -> None:
-    save_byte_level(tmp_path)
-
+async def test_where_an_engine_runs_keeps_what_is_cached() -> None:
     def digest(**more: Any) -> str:  # noqa: ANN401
-        engine = EngineModel(checkpoint=str(tmp_path), **more)
+        engine = EngineModel(checkpoint="builtin:pico-small", **more)
         names = ["m", "m#1"]
         settings = Settings(socket_paths=dict.fromkeys(names, "/none"))
         given = Policies(models={"m": ModelEntry(engine=engine)})
