@@ -28,6 +28,9 @@ ADMISSION_LIMIT_S = 10.0
 MAX_NEWCOMERS = 64
 """Connections that have not shown yet who they are; the oldest gives way to one more."""
 
+LEFT = "left without a word"
+"""A reason to forget a peer without a line in the log: probes of a port do so every few seconds."""
+
 _PROOFS = msgspec.msgpack.Decoder(Proof)
 
 
@@ -55,6 +58,7 @@ class Door:
     def greet(self, sock: socket.socket, peer: str) -> Newcomer:
         """The peer at a socket that was just accepted. Raises OSError when it has gone already."""
         sock.setblocking(False)
+        sock.getpeername()  # raises after a reset, where wrapping would lose the socket unclosed
         if self.tls is not None:
             sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         return Newcomer(sock, peer, self.token)
@@ -69,6 +73,7 @@ class Newcomer:
         self.events = selectors.EVENT_READ
         self.deadline_s = time.monotonic() + ADMISSION_LIMIT_S
         self._is_shaking = isinstance(sock, ssl.SSLSocket)
+        self._is_silent = self._is_shaking  # has sent nothing yet
         self._token = token
         self._challenge: Challenge | None = None
         self._reader = FrameReader(MAX_PROOF_BYTES)
@@ -77,6 +82,7 @@ class Newcomer:
         """Whether it is admitted. Raises ConnectionEnded with the reason why it never will be."""
         try:
             if self._is_shaking and isinstance(self.sock, ssl.SSLSocket):
+                self._listen()
                 self.sock.do_handshake()
                 self._is_shaking, self.events = False, selectors.EVENT_READ
             return not self._token or self._has_proved()
@@ -87,10 +93,19 @@ class Newcomer:
         except ssl.SSLError as error:
             raise ConnectionEnded(f"no TLS: {tls_fault(error)}") from None
         except OSError as error:
-            raise ConnectionEnded(error.strerror or str(error)) from None
+            reason = error.strerror or str(error)
+            raise ConnectionEnded(LEFT if self._is_silent else reason) from None
         except (FrameError, msgspec.MsgspecError):
             raise ConnectionEnded("sent something else than a proof that it has the token") from None
         return False
+
+    def _listen(self) -> None:
+        """Raise ConnectionEnded for a peer that left before it sent anything."""
+        if self._is_silent:
+            # An SSLSocket's own `recv` cannot peek.
+            self._is_silent = not socket.socket.recv(self.sock, 1, socket.MSG_PEEK)
+        if self._is_silent:
+            raise ConnectionEnded(LEFT)
 
     def _has_proved(self) -> bool:
         if self._challenge is None:

@@ -19,7 +19,7 @@ import msgspec
 
 from backend.errors import FrameError
 from backend.server.connections import Connection, ConnectionEnded
-from backend.server.door import ADMISSION_LIMIT_S, MAX_NEWCOMERS, Door, Newcomer
+from backend.server.door import ADMISSION_LIMIT_S, LEFT, MAX_NEWCOMERS, Door, Newcomer
 from backend.server.wire import encode_message
 
 logger = logging.getLogger(__name__)
@@ -183,10 +183,14 @@ class Server(ABC, Generic[Incoming]):
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
+        except OSError:  # the peer has gone already
+            return
+        try:
             if sock.family != socket.AF_UNIX:
                 _tune(sock)
             newcomer = None if self.door is None else self.door.greet(sock, f"{address[0]}:{address[1]}")
-        except OSError:  # the peer has gone already
+        except OSError:  # the same
+            sock.close()
             return
         if newcomer is None:
             self._connect(sock)
@@ -213,7 +217,8 @@ class Server(ABC, Generic[Incoming]):
     def _turn_away(self, newcomer: Newcomer, reason: str) -> None:
         self._forget(newcomer)
         newcomer.sock.close()
-        logger.warning("the connection from %s was refused: %s", newcomer.peer, reason)
+        if reason != LEFT:
+            logger.warning("the connection from %s was refused: %s", newcomer.peer, reason)
 
     def _forget(self, newcomer: Newcomer) -> None:
         self._newcomers.remove(newcomer)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -128,8 +129,9 @@ async def test_both_sides_say_why(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(door_module, "ADMISSION_LIMIT_S", 0.2)
-    monkeypatch.setattr("backend.server.server.ADMISSION_LIMIT_S", 0.2)
+    if why == "plain frames":  # no other waits for the limit, which a busy machine may need
+        monkeypatch.setattr(door_module, "ADMISSION_LIMIT_S", 0.2)
+        monkeypatch.setattr("backend.server.server.ADMISSION_LIMIT_S", 0.2)
     caplog.set_level(logging.INFO)
     config = mutual(own)
     tls = client_tls(own.ca, own.certificate, own.key)
@@ -194,6 +196,23 @@ async def test_hostile_peers_hold_up_no_request(
             await _closed(peer)
     assert caplog.text.count("was refused: ") == len(peers) + 1
     assert "others come" in caplog.text and "it did not show who it is within" in caplog.text
+
+
+@pytest.mark.parametrize("resets", [False, True])
+async def test_probes_of_the_port_leave_no_line_in_the_log(
+    own: Certificates, resets: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kubernetes' probes connect every few seconds, and leave without a word or with a reset."""
+    with serving(mutual(own)) as port:
+        for _ in range(3):
+            probe = socket.create_connection(("127.0.0.1", port))
+            if resets:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            probe.close()
+        await answers(
+            RemoteEndpoint("tls://e", "127.0.0.1", port, client_tls(own.ca, own.certificate, own.key))
+        )
+    assert "was refused" not in caplog.text
 
 
 async def _drip(sock: socket.socket) -> None:
