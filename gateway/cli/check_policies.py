@@ -21,12 +21,12 @@ from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folde
 from gateway.cli.encoder_check import encoder_problems
 from gateway.errors import ApiError
 from gateway.extras import extra_problems, lacks_of
-from gateway.providers.engine.remote import Door
+from gateway.providers.engine.remote import tls_of
 from gateway.providers.upstream.apis import APIS, open_api
 from gateway.providers.upstream.tls import tls_context
 from gateway.requests.reasoning import default_effort_error
 from gateway.routing.probe_result import failures
-from gateway.settings import Settings, SettingsError
+from gateway.settings import SettingsError
 from guardrails.checks.check import CHECK_ERRORS, open_check
 from guardrails.checks.classifier import WEIGHTS, load_classifier
 from guardrails.checks.patterns import LinearRule
@@ -257,7 +257,7 @@ def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
     if effort_error := default_effort_error(tokenizer.thinking, engine.reasoning):
         yield ("reasoning", "default_effort"), _raiser(CheckpointError(effort_error))
     if engine.is_remote:  # what follows is read where its engines are
-        yield ("connection",), lambda: Door(name, engine, Settings())
+        yield ("connection",), lambda: tls_of(engine)
         return
     if (quantize := engine.quantize) is not None:
         yield ("quantize",), lambda: check_quantize(folder, quantize.calibration)

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.extras import PACKAGES, Extra, lack_of, lacks_of, require
 from gateway.settings import SettingsError
+from policies.document import EngineModel, ModelEntry, Policies
 from policies.load import load_policies
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,3 +84,10 @@ def test_what_is_missing_is_named_with_one_remedy(monkeypatch: pytest.MonkeyPatc
         "pico-large": "numba:",
         "all-minilm-l6-v2": "faiss:",
     }
+
+
+def test_a_gateway_to_engines_elsewhere_needs_none_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for addresses, lacking in ([], 1), (["tls://engine:7600"], 0):
+        engine = EngineModel(checkpoint="builtin:pico-small", addresses=addresses)
+        assert len(lacks_of(Policies(models={"m": ModelEntry(engine=engine)}))) == lacking

@@ -29,8 +29,8 @@ class Door:
         """Raises SettingsError for files that cannot be used."""
         self._token = settings.upstream_api_keys.get(model, "")
         try:
-            self._tls = _tls(engine.connection or EngineConnection())
-        except ConfigError as error:
+            self._tls = tls_of(engine)
+        except SettingsError as error:
             raise SettingsError(f"models.{model}.engine.connection: {error}") from None
 
     def endpoint(self, address: Address, server_name: str = "") -> RemoteEndpoint:
@@ -106,5 +106,10 @@ def _short(value: object) -> str:
     return text if len(text) < 32 else text[:12]
 
 
-def _tls(connection: EngineConnection) -> ssl.SSLContext:
-    return client_tls(connection.ca or "", connection.certificate or "", connection.key or "")
+def tls_of(engine: EngineModel) -> ssl.SSLContext:
+    """What its connections trust and show. Raises SettingsError for files that cannot be used."""
+    connection = engine.connection or EngineConnection()
+    try:
+        return client_tls(connection.ca or "", connection.certificate or "", connection.key or "")
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None

@@ -296,3 +296,14 @@ def test_a_probe_of_no_model_names_the_nearest(tmp_path: Path) -> None:
         )
         ((line, message),) = problems(tmp_path)
         assert line == 2 and words in message
+
+
+def test_of_engines_elsewhere_only_what_the_gateway_reads_is_checked(folder: Path) -> None:
+    adapters = "      adapters:\n        polite: {path: polite}\n"
+    elsewhere = "      addresses: [tls://h:1]\n      adapters: {polite: {path: nowhere}}\n"
+    change_policy(folder, adapters, elsewhere)
+    assert check(folder, io.StringIO()) == 0
+    change_policy(folder, adapters, elsewhere + "      connection: {ca: none.pem}\n")
+    ((line, message),) = problems(folder)
+    assert line == 8 and message.startswith("models.one.engine.connection: the CAs in ")
+    assert message.endswith("none.pem' cannot be used: No such file or directory")
