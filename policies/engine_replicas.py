@@ -10,7 +10,7 @@ from msgspec import Meta
 
 
 class ReplicaRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As many processes as the load asks for.
+    """Bounds of the number of processes, which follows the load.
 
     With `min: 0` none runs until a request comes, which waits for its start.
     """

@@ -133,7 +133,7 @@ class MirroredModel(LoadedModel):
 
     @property
     def kv_layout(self) -> KVLayout:
-        """Of this rank's keys and values."""
+        """The layout of this rank's keys and values."""
         return self.precision.kv_layout(self.decoder.config)
 
     def new_kv_storage(

@@ -36,7 +36,7 @@ def sites_of_all(group: Group, own: Sites, parallel: ParallelConfig) -> Sites:
     for rank in range(group.size):
         told = msgspec.msgpack.decode(group.broadcast(described, rank), type=dict[str, _Site])
         found |= {name: _elsewhere(site) for name, site in told.items() if name not in found}
-    return found | own
+    return {**found, **own}
 
 
 def _describe(site: LinearPart) -> _Site:

@@ -85,7 +85,7 @@ class Newcomer:
                 self._listen()
                 self.sock.do_handshake()
                 self._is_shaking, self.events = False, selectors.EVENT_READ
-            return not self._token or self._has_proved()
+            return not self._token or self._prove()
         except ssl.SSLWantWriteError:
             self.events = selectors.EVENT_WRITE
         except (ssl.SSLWantReadError, BlockingIOError):
@@ -107,7 +107,8 @@ class Newcomer:
         if self._is_silent:
             raise ConnectionEnded(LEFT)
 
-    def _has_proved(self) -> bool:
+    def _prove(self) -> bool:
+        """Ask for the proof once; True when it has come."""
         if self._challenge is None:
             self._challenge = Challenge(secrets.token_bytes(NONCE_BYTES))
             self._send(self._challenge)

@@ -54,7 +54,7 @@ class Server(ABC, Generic[Incoming]):
     ) -> None:
         listener.setblocking(False)
         self.on_heartbeat: Callable[[], None] = lambda: None  # called with every heartbeat
-        self.door: Door | None = None  # what peers have to show; None: whoever can connect may talk
+        self.door: Door | None = None  # what peers have to show; None: any that can connect may talk
         self.is_draining = False  # after `stop`: new requests are to be rejected
         self._listener = listener
         self._decoder = decoder

@@ -25,7 +25,7 @@ START_AFTER_S = 2.0
 
 
 class ReplicaCount:
-    """The rule for one model. Both conditions must hold for a while, and anew after each change."""
+    """The rule for one model. Both conditions must hold for a while, and again after each change."""
 
     def __init__(self) -> None:
         self._slow_since_s: float | None = None

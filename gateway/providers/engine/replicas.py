@@ -219,7 +219,7 @@ class Replicas:
         await self._on_all([client.unload_adapter(name) for client in self._changing()], is_any_enough=True)
 
     def _changing(self) -> list[EngineClient]:
-        """Those that must change together: one that sleeps starts with what the first one had."""
+        """Replicas that must change together: one that sleeps starts with what the first one had."""
         found = [each for each in self.clients if each.ready or not each.may_sleep]
         if not found or (len(self.clients) > 1 and not all(client.ready for client in found)):
             raise EngineUnavailable("adapters change on all replicas or on none, and one is away")
@@ -262,7 +262,7 @@ class Replicas:
             at, why = (client.place, error) if client.is_remote else ("this machine", type(error).__name__)
             logger.warning("adapter %r is not on every replica: the engine at %s: %s", wanted.name, at, why)
 
-    async def _on_all(self, calls: list[Awaitable[AdapterInfo]], *, is_any_enough: bool = False) -> None:
+    async def _on_all(self, calls: Sequence[Awaitable[AdapterInfo]], *, is_any_enough: bool = False) -> None:
         results = await asyncio.gather(*calls, return_exceptions=True)
         errors = [each for each in results if isinstance(each, BaseException)]
         if errors and not (is_any_enough and len(errors) < len(results)):
