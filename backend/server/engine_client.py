@@ -119,6 +119,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self.on_hello: Callable[[], None] = lambda: None  # called after it
         self.on_adapters: Callable[[Adapters], None] | None = None  # called when they change
         self.may_sleep = False  # its process runs only while the load asks for it
+        self.is_asleep: Callable[[], bool] = lambda: False  # which it does not now
         self.is_draining = False  # it takes nothing new
         self.ready_since_s = 0.0  # time of its first heartbeat on this connection
         self._has_proved = False  # that it has the token

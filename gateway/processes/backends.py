@@ -12,7 +12,7 @@ from backend.server.engine_client import EngineClient
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.sockets import BackendSockets
 from gateway.processes.specs import RestartableConfig, backend_command, backend_config
-from gateway.processes.status import ProcessStatus
+from gateway.processes.status import ASLEEP, ProcessStatus
 from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings
 from policies.document import Policies
@@ -91,7 +91,7 @@ class Backend:
     def status(self) -> ProcessStatus:
         """For the workers."""
         if self.is_asleep:
-            return ProcessStatus(phase="asleep")
+            return ProcessStatus(phase=ASLEEP)
         failure = self.process.restarts.repeated
         return ProcessStatus(phase=self.process.phase or "starting", fraction=self.fraction, failure=failure)
 

@@ -15,6 +15,10 @@ class RepeatedFailure(msgspec.Struct, frozen=True, kw_only=True):
     retry_at_s: float  # Unix time of the next start
 
 
+ASLEEP = "asleep"
+"""The phase of a process that does not run, as the load asks for none."""
+
+
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One engine or encoder process, as of its last progress line or exit."""
 

@@ -32,6 +32,10 @@ class EngineSource(Protocol):
         """True when the engine answers: connected, and its heartbeat is recent."""
         ...
 
+    def is_asleep(self) -> bool:
+        """True while no process runs, as the load asks for none."""
+        ...
+
     @property
     def heartbeat_age_s(self) -> float:
         """Seconds since the last heartbeat; infinite before the first."""
@@ -177,12 +181,14 @@ class EngineCollector(Collector):
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """`up` and heartbeat age of every engine, and the statistics of those that have reported."""
+        """`up` and age of every engine that is to run, and the statistics of those that have reported."""
         up = GaugeMetricFamily("penstock_engine_up", "1: the engine is ready.", labels=LABELS)
         age = GaugeMetricFamily(
             "penstock_engine_heartbeat_age_seconds", "Time since the last heartbeat.", labels=LABELS
         )
         for model, source in self._sources.items():
+            if source.is_asleep():  # not down: a person need not know
+                continue
             up.add_metric(split_replica(model), float(source.ready))
             age.add_metric(split_replica(model), source.heartbeat_age_s)
         yield up

@@ -27,7 +27,7 @@ from gateway.exchange.model_table import ModelFailure, ModelState, ServedModel
 from gateway.exchange.prompt_embedding import Embed, embed_texts_with, embed_with, no_meaning
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.target import Target
-from gateway.processes.status import ProcessStatus
+from gateway.processes.status import ASLEEP, ProcessStatus
 from gateway.providers.base import Provider
 from gateway.providers.encoder import EncoderProvider
 from gateway.providers.engine.dns_replicas import DnsReplicas
@@ -267,8 +267,9 @@ class ModelBuilder:
             }
         )
         clients = {each: EngineClient(place, index.add_replica()) for each, place in endpoints.items()}
-        for client in [] if engine.is_remote else [*clients.values()][engine.replica_range.min :]:
-            client.may_sleep = True
+        for each in [] if engine.is_remote else [*clients][engine.replica_range.min :]:
+            clients[each].may_sleep = True
+            clients[each].is_asleep = partial(self._is_asleep, each)
         expected = Expected.of(engine) if engine.is_remote else None
         replicas = Replicas([*clients.values()], index, expected)
         self.resources += clients.values()
@@ -297,6 +298,10 @@ class ModelBuilder:
         if self._policies.compares_questions and self._fit.identity is not None and not self._fit.is_builtin:
             digest.update(self._fit.identity.digest.encode())
         return digest.hexdigest()
+
+    def _is_asleep(self, process: str) -> bool:
+        found = self._parts.statuses.get(process)
+        return found is not None and found.phase == ASLEEP
 
     def _state_of_engine(self, name: str, replicas: Replicas) -> Callable[[], ModelState]:
         if any(client.is_remote for client in replicas.clients) or not replicas.clients:

@@ -80,6 +80,7 @@ def test_they_sleep_wake_and_follow_the_load(start_server: StartServer, tmp_path
     environment = {"PENSTOCK_ENGINE_START_TIMEOUT_S": "300"}  # on a busy machine
     server = start_server("--policies", str(tmp_path), "--workers", "2", environment=environment)
     assert phases(server) == ["asleep", "asleep"] and server.engine_pids() == []
+    assert not server.samples("penstock_engine_up")  # no alert for what is to be so
     body = {"model": MODEL, "prompt": "a", "max_tokens": 4}
     assert httpx.post(server.base_url + "/completions", json=body, timeout=300).status_code == 200
     kinds = [chat(ignore_eos=True, min_tokens=300, max_tokens=300)] * 10

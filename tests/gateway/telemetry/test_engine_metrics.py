@@ -25,6 +25,10 @@ class Source:
     heartbeat_age_s: float = 0.25
     refusal: Refusal | None = None
     stats: EngineStats | None = None
+    sleeps: bool = False
+
+    def is_asleep(self) -> bool:
+        return self.sleeps
 
 
 def counts(bounds: tuple[float, ...]) -> list[int]:
@@ -145,6 +149,13 @@ def test_a_dead_engine_keeps_its_counters_and_loses_its_gauges() -> None:
     assert sample(metrics, "penstock_engine_running_requests", model="pico", replica="0") is None
     assert sample(metrics, "penstock_engine_queue_seconds", model="pico", replica="0") is None
     assert sample(metrics, "penstock_engine_steps_total", model="pico", replica="0") == 9
+
+
+def test_an_engine_that_sleeps_is_not_down_and_keeps_its_counters() -> None:
+    metrics = Metrics(["m"])
+    metrics.set_engines({"m": Source(ready=False, sleeps=True, stats=EngineStats(steps_total=3))})
+    assert sample(metrics, "penstock_engine_up", model="m", replica="0") is None
+    assert sample(metrics, "penstock_engine_steps_total", model="m", replica="0") == 3
 
 
 def test_a_snapshot_before_the_first_step_has_no_histograms() -> None:
