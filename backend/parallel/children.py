@@ -62,7 +62,10 @@ class Children:
 
     def _watch(self, rank: int, pid: int) -> None:
         """End this process with the child: between steps nothing else tells."""
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        try:
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        except ChildProcessError:  # `close` saw its end first
+            found = None
         if self._is_closing:
             return
         status = "?" if found is None else found.si_status
