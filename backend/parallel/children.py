@@ -62,10 +62,7 @@ class Children:
 
     def _watch(self, rank: int, pid: int) -> None:
         """End this process with the child: between steps nothing else tells."""
-        try:
-            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
-        except ChildProcessError:  # `close` saw its end first
-            found = None
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         if self._is_closing:
             return
         status = "?" if found is None else found.si_status

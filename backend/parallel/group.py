@@ -56,10 +56,10 @@ class Group:
         self.is_closing = False
         self._children = children
         self._error: Exception | None = None
-        self._has_nccl = False  # for tensors on devices
+        self._backends = ["gloo"]
         if torch.cuda.is_available() and torch.cuda.device_count() >= self.local_size:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", self.rank)))
-            self._has_nccl = True
+            self._backends.append("nccl")  # for tensors on devices
         self._all = self._open(None)
         self.arrange(self.size)
 
@@ -72,10 +72,14 @@ class Group:
             opened = [self._open(list(range(begin, begin + width))) for begin in range(0, self.size, width)]
             self._stage = opened[self.stage]
 
-    def _open(self, ranks: list[int] | None) -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
-        """A group of `ranks` for tensors of the CPU and one for those of devices; None: the default group."""
-        own = None if ranks is None else dist.new_group(ranks, backend="gloo", timeout=_FOREVER)
-        return own, dist.new_group(ranks, backend="nccl", timeout=_FOREVER) if self._has_nccl else own
+    def _open(self, ranks: list[int] | None) -> list[dist.ProcessGroup | None]:
+        """By `_backends`; None: the default group."""
+        return [
+            None
+            if ranks is None and backend == "gloo"
+            else dist.new_group(ranks, backend=backend, timeout=_FOREVER)
+            for backend in self._backends
+        ]
 
     def watch(self) -> None:
         """End this process when the connection to rank 0 ends or, on rank 0, to any: also between steps."""

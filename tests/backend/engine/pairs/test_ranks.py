@@ -1,4 +1,4 @@
-"""Every pair of the engine's features on several ranks in float32 is as the plain path of one process."""
+"""Every pair of the engine's features on two ranks in float32 is as the plain path of one process."""
 
 from __future__ import annotations
 
@@ -28,17 +28,11 @@ DEFAULT = [(ADAPTER, DRAFTER), (ADAPTER, CHUNKED_PREFILL), (PREFIX_HIT, CANCEL)]
 SPLIT = {drafter.name for drafter in DRAFTERS if not drafter.name.startswith(WHOLE_TABLES)}
 CELLS = [*PAIRS, *(pair for pair in WITH_DRAFTERS if pair[0].name in SPLIT)]
 Find = Callable[[str], Stage]
-TENSOR, PIPELINE = {"tensor": 2}, {"pipeline": 2}
-MIXTURE = [TENSOR | PIPELINE, {"expert": 2}]
 
 
-def name_of(parallel: dict[str, int]) -> str:
-    return ",".join(parallel)
-
-
-@pytest.fixture(scope="module", params=[TENSOR, pytest.param(PIPELINE, marks=pytest.mark.slow)], ids=name_of)
-def ranked(stage_of: Find, request: pytest.FixtureRequest) -> Iterator[Find]:
-    """The stage of a model on ranks; one at a time, as a process is in one group."""
+@pytest.fixture(scope="module")
+def ranked(stage_of: Find) -> Iterator[Find]:
+    """The stage of a model on two ranks; one at a time, as a process is in one group."""
     stages: dict[str, Stage] = {}
 
     def close() -> None:
@@ -48,7 +42,7 @@ def ranked(stage_of: Find, request: pytest.FixtureRequest) -> Iterator[Find]:
     def find(model: str) -> Stage:
         if model not in stages:
             close()
-            dtypes = FLOAT32 | {"parallel": ParallelConfig(**request.param), "num_threads": 2}
+            dtypes = FLOAT32 | {"parallel": ParallelConfig(tensor=2), "num_threads": 2}
             stages[model] = Stage(model, dtypes, alone=stage_of(model))
         return stages[model]
 
@@ -70,11 +64,3 @@ def ranked(stage_of: Find, request: pytest.FixtureRequest) -> Iterator[Find]:
 @pytest.mark.parametrize("stage_of", [FLOAT32], ids=["float32"], indirect=True)
 def test_two_ranks_say_what_one_process_says(ranked: Find, features: tuple[Feature, ...]) -> None:
     check(ranked(features[0].model), features)
-
-
-@pytest.mark.slow  # two engines of up to four ranks
-@pytest.mark.parametrize("ranked", MIXTURE, ids=name_of, indirect=True)
-@pytest.mark.parametrize("features", DEFAULT)
-@pytest.mark.parametrize("stage_of", [FLOAT32], ids=["float32"], indirect=True)
-def test_ranks_of_a_mixture_say_what_one_process_says(ranked: Find, features: tuple[Feature, ...]) -> None:
-    check(ranked(PICO_LARGE), features)
