@@ -49,6 +49,7 @@ class AdapterLoader:
         base, engine = self._base(base_name)
         folder = loadable_folder(path, check_may_load(principal, self._loading.get(base.name)))
         try:
+            await _wake(engine)
             with self._claimed(name, base):
                 await self._load(name, base, engine, str(folder), replaces=replaces, force=force)
         except AdapterExists:
@@ -70,6 +71,7 @@ class AdapterLoader:
         base, engine = self._base(base_name)
         check_may_load(principal, self._loading.get(base.name))
         try:
+            await _wake(engine)
             await self._in_time(engine.service.replicas.unload_adapter(name))
         except AdapterError as error:
             raise NotFound(str(error), param="lora_name", code="adapter_not_found") from None
@@ -162,3 +164,9 @@ def _taken_by(name: str, base: ServedModel) -> str:
         f"The policies give the name {name!r} to {base.name!r}. Load it there, take it out of the policies "
         "or choose another."
     )
+
+
+async def _wake(engine: EngineProvider) -> None:
+    """Wait for a start where all processes sleep: there is none to change. Raises EngineUnavailable."""
+    if engine.client.is_asleep():
+        await engine.service.wait_ready()

@@ -223,6 +223,21 @@ async def test_a_load_that_the_engine_does_not_answer_times_out(
     assert not provider.client._adapter_calls
 
 
+async def test_a_model_that_sleeps_is_started_for_a_change(
+    http: httpx.AsyncClient, provider: EngineProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = []
+
+    async def wait_ready(self: object) -> None:
+        woken.append(self)
+        provider.client.is_asleep = lambda: False
+
+    monkeypatch.setattr(type(provider.service), "wait_ready", wait_ready)
+    provider.client.is_asleep = lambda: True
+    assert (await load(http, "german", folder / "one")).status_code == 200
+    assert woken == [provider.service]
+
+
 async def test_a_shared_name_needs_its_base(
     provider: EngineProvider, engine: ScriptedEngine, folder: Path
 ) -> None:
