@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure and print."""
     checkpoint = ensure_checkpoint(arguments.checkpoint, Path(arguments.dir))
-    cases = {"one process, 2 threads": {}, f"{arguments.split} 2, 1 thread each": {arguments.split: 2}}
+    threads = "2 threads in turn" if arguments.split == "pipeline" else "1 thread each"
+    cases = {"one process, 2 threads": {}, f"{arguments.split} 2, {threads}": {arguments.split: 2}}
     engines = {case: _Engine(checkpoint, parallel) for case, parallel in cases.items()}
     streams = [int(count) for count in arguments.streams.split(",")]
     speeds: dict[tuple[str, int], list[float]] = {}
