@@ -22,6 +22,7 @@ import yaml
 
 from gateway.checkpoints import checkpoint_folder
 from gateway.cli.main import main
+from tests.backend.server.certificates import make_certificates
 from tests.e2e.conftest import StartServer, write_default_policies
 from tests.e2e.server import Server
 
@@ -36,7 +37,12 @@ NOT_RUN = {
     "docker ": "needs Docker",
     "pip install": "needs the network",
     "openrouter.ai": "needs the network and a key",
+    "kubectl ": "needs a cluster",
+    "helm ": "needs a cluster",
+    "ray start": "needs the extra `ray`",
+    "serve run": "needs a Ray cluster",
     "penstock serve": "runs until it is stopped; its flags are compared",
+    "penstock engine": "runs until it is stopped; its flags are compared",
     "eval models": "asks hundreds of questions",
     "eval route": "asks hundreds of questions",
     "eval router": "needs recorded outcomes",
@@ -203,7 +209,8 @@ def test_shell(block: Block, request: pytest.FixtureRequest, capsys: pytest.Capt
 
 def check_flags(where: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """AssertionError for a `penstock` command or flag that there is not."""
-    found = re.search(r"(?:^|/)penstock ((?:[a-z]\S*\s*)*)(.*)", re.sub(r"\s#.*|\\\n", "", command), re.S)
+    words = re.sub(r"\s#.*|\\\n", "", command)
+    found = re.match(r"(?:\w+=\S* )*(?:\S*/)?penstock ((?:[a-z]\S*\s*)*)(.*)", words, re.S)
     if found is None:
         return
     with pytest.raises(SystemExit) as ended:
@@ -228,6 +235,10 @@ def test_yaml(block: Block, tmp_path: Path, checkpoint: Path, capsys: pytest.Cap
     if not isinstance(document, dict) or not document.keys() & sections:
         return  # another program's
     (tmp_path / "block.yaml").write_text("\n" * (block.line - 1) + adapted(block.text, checkpoint))
+    if "connection:" in block.text:  # what another block makes with openssl
+        made = make_certificates(tmp_path)
+        Path(made.certificate).rename(tmp_path / "gateway.pem")
+        Path(made.key).rename(tmp_path / "gateway-key.pem")
     models = {"vectors": "{encoder: {checkpoint: 'builtin:all-minilm-l6-v2'}}", "other": STUB}
     while True:
         text = "\n".join(f"  {json.dumps(name)}: {entry}" for name, entry in models.items())
