@@ -95,6 +95,15 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 @dataclass(slots=True, eq=False)
+class Attempts:
+    """What call_model has tried for one request, on all models together."""
+
+    failed_models: list[str] = field(default_factory=list)
+    deaths: Deaths = field(default_factory=Deaths)  # of engines that computed it
+    placements: list[Placement] = field(default_factory=list)  # among replicas, where recorded
+
+
+@dataclass(slots=True, eq=False)
 class Exchange:
     """One request to a model and its answer. Comments name the stage that fills a field."""
 
@@ -116,9 +125,7 @@ class Exchange:
     rejected_usage: list[tuple[ServedModel, Usage]] = field(default_factory=list)
     rejected_text: str = ""  # call_model: of the last of them, for the next one's drafts
     sent_text: asyncio.Future[str] | None = None  # mirror: wanted; listen: of the answer, when it has ended
-    deaths: Deaths = field(default_factory=Deaths)  # call_model: of engines that computed it
-    placements: list[Placement] = field(default_factory=list)  # call_model: among replicas, where recorded
-    failed_models: list[str] = field(default_factory=list)  # call_model
+    attempts: Attempts = field(default_factory=Attempts)  # call_model
     meaning: Meaning | None = None  # of the last user turn; made by the first stage that asks
     screening: Screening | None = None  # screen_request, where the model has guardrails
     cache_use: CacheUse | None = None  # look_up, where the model has a cache and the request may use it
@@ -207,8 +214,8 @@ class Exchange:
             self.asked.priority,
             is_translated=self.asked.endpoint.is_translated,
             clips_limit=self.asked.endpoint.clips_limit,
-            deaths=self.deaths,
-            placements=None if self.noted is None else self.placements,
+            deaths=self.attempts.deaths,
+            placements=None if self.noted is None else self.attempts.placements,
         )
 
 

@@ -159,7 +159,7 @@ class DecisionLog:
             status=200 if error is None else error.status,
             input_tokens=exchange.usage.prompt_tokens,
             output_tokens=exchange.usage.completion_tokens,
-            placements=exchange.placements,
+            placements=exchange.attempts.placements,
             duration_s=round(time.monotonic() - began_s, 4),
         )
         self._file.add(_line(record))

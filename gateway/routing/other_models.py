@@ -27,7 +27,7 @@ class OtherModels:
 
     def after(self, exchange: Exchange, fallback: Fallback, kind: ErrorClass | None) -> ServedModel | None:
         """The model to try after an error of this class; None when there is none."""
-        failed = exchange.failed_models
+        failed = exchange.attempts.failed_models
         if kind is None or exchange.model is None or len(failed) + 1 >= self._max_attempts:
             return None
         others: list[ServedModel] = []
@@ -58,7 +58,7 @@ def fallback_of(exchange: Exchange) -> Fallback | None:
 def take_over(exchange: Exchange, following: ServedModel, error: ApiError) -> None:
     """Make another model the exchange's, after this error of the one that it had."""
     failed = exchange.chosen_model.name
-    exchange.failed_models.append(failed)
+    exchange.attempts.failed_models.append(failed)
     exchange.reason += f", {failed}: {error_class(error)}"
     exchange.model = following
     show_model(exchange)

@@ -32,9 +32,9 @@ class Remember(Stage):
     async def enter(self, exchange: Exchange) -> None:
         """Share the answer of a flight that this exchange leads, and store it at its end."""
         use, answer, meaning = exchange.cache_use, exchange.answer, exchange.meaning
-        if use is not None and use.flight is not None and exchange.failed_models:
+        if use is not None and use.flight is not None and exchange.attempts.failed_models:
             use.flight.abandon()  # those who wait for it ask now, not at the end of this answer
-        if use is None or use.outcome in HITS or not use.may_write or exchange.failed_models:
+        if use is None or use.outcome in HITS or not use.may_write or exchange.attempts.failed_models:
             return  # the answer of a model that took over is not the one that was looked up
         assert isinstance(answer, Generated | Relayed)  # of a chat request
         use.flight = use.flight or self._cache.flights.start(use.question)

@@ -48,7 +48,7 @@ class Report(Stage):
             route="" if routed is None else routed.choice.route,
             cache="" if exchange.cache_use is None else exchange.cache_use.outcome,
             guardrails="" if exchange.screening is None else str(exchange.screening.verdicts),
-            failed_models=tuple(exchange.failed_models),
+            failed_models=tuple(exchange.attempts.failed_models),
         )
 
     def give(

@@ -36,7 +36,7 @@ async def test_another_model_takes_over_what_guardrails_refuse() -> None:
     exchange = answered_by_a(Fallback(refused=["b"]))
     assert not others.try_replace_refusing(exchange, TimedOut("late"))
     assert others.try_replace_refusing(exchange, REFUSED)
-    assert exchange.model is TABLE.resolve("b") and exchange.failed_models == ["a"]
+    assert exchange.model is TABLE.resolve("b") and exchange.attempts.failed_models == ["a"]
     assert exchange.reason == ", a: refused"
     assert not others.try_replace_refusing(exchange, REFUSED)
 

@@ -148,11 +148,11 @@ async def test_a_model_that_is_full_is_passed_over_at_once_while_another_is_left
     full = replace(served("one", provider), kind="upstream", fleet=Fleet([target], budget))
     fallback = Fallback(rate_limited=["two"])
     models = [full, served("two", FakeProvider())]
-    assert not (await answered(models, fallback)).failed_models
+    assert not (await answered(models, fallback)).attempts.failed_models
     call = target.begin()
     async with asyncio.timeout(0.5):
         exchange = await answered(models, fallback)
-    assert exchange.failed_models == ["one"] and exchange.reason.endswith("one: rate_limited")
+    assert exchange.attempts.failed_models == ["one"] and exchange.reason.endswith("one: rate_limited")
     assert all(budget.try_take(0.0) for _ in range(ALWAYS_PER_S))
     call.complete()
 
@@ -180,7 +180,7 @@ async def test_another_model_has_time_of_its_own_after_one_without_a_limit_to_it
     slow = replace(served("a", FakeProvider(silent)), limits=TimeLimits(None, None, 0.05))
     other = replace(served("b", FakeProvider()), limits=TimeLimits(None, None, last_limit_s))
     exchange = await answered([slow, other], Fallback(timeout=["b"]))
-    assert await text_of(exchange) == "Hello, world!" and exchange.failed_models == ["a"]
+    assert await text_of(exchange) == "Hello, world!" and exchange.attempts.failed_models == ["a"]
 
 
 async def test_a_stored_answer_needs_no_call() -> None:
