@@ -17,16 +17,8 @@ from backend.config import (
     ParallelConfig,
 )
 from backend.errors import CheckpointError
+from backend.models.families import FAMILIES
 
-SPLIT_ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM",
-)
-PLACED_ARCHITECTURES = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
 WHOLE_TABLES = ("eagle", "medusa", "mixture_of_attentions")
 """Drafters that read the target's whole embedding, head, layers or keys and values: a rank has a part."""
 
@@ -80,10 +72,10 @@ def _check_stages(size: int, model: ModelConfig) -> None:
 
 def _check_experts(parallel: ParallelConfig, model: ModelConfig) -> None:
     size, moe = parallel.expert, model.experts
-    if model.architecture not in PLACED_ARCHITECTURES or moe is None:
+    if not FAMILIES[model.architecture].splits_experts or moe is None:
         raise CheckpointError(
             f"expert is {size}, but ranks cannot share experts of {model.architecture}; set it to 1, or "
-            f"choose a checkpoint of {' or '.join(PLACED_ARCHITECTURES)}"
+            f"choose a checkpoint of {' or '.join(_families('splits_experts'))}"
         )
     if parallel.tensor > 1:
         raise CheckpointError(
@@ -97,10 +89,10 @@ def _check_experts(parallel: ParallelConfig, model: ModelConfig) -> None:
 
 
 def _check_parts(size: int, model: ModelConfig) -> None:
-    if model.architecture not in SPLIT_ARCHITECTURES:
+    if not FAMILIES[model.architecture].splits_heads:
         raise CheckpointError(
             f"tensor is {size}, but {model.architecture} cannot be split; set it to 1, or choose a "
-            f"checkpoint of one of {', '.join(SPLIT_ARCHITECTURES)}"
+            f"checkpoint of one of {', '.join(_families('splits_heads'))}"
         )
     for layer in set(model.layers):
         for name, count in _counts(layer):
@@ -109,6 +101,11 @@ def _check_parts(size: int, model: ModelConfig) -> None:
                     f"tensor is {size}, which does not divide {name} {count} of {model.checkpoint!r}; choose "
                     "a divisor"
                 )
+
+
+def _families(flag: str) -> list[str]:
+    """The architectures with this field."""
+    return [name for name, family in FAMILIES.items() if getattr(family, flag)]
 
 
 def _counts(layer: LayerSpec) -> list[tuple[str, int]]:

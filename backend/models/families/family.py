@@ -28,6 +28,9 @@ class Family:
     names: WeightNames = WeightNames()
     norm: NormKind = "rms"
     eps_key: str = "rms_norm_eps"
+    # Whether ranks may share it, shown to answer as one process does: their heads and blocks, their experts.
+    splits_heads: bool = False
+    splits_experts: bool = False
     # Where the decoder is one part of several: what `text_config` may describe, the first if it has no model
     # type. `others`: how the names of tensors begin that are of other parts, which are not loaded.
     texts: tuple[Family, ...] = ()
@@ -36,4 +39,12 @@ class Family:
 
 def nested(*texts: Family, architecture: str, model_type: str, others: tuple[str, ...]) -> Family:
     """The family of checkpoints whose decoder is one of `texts`, which have equal tensor names."""
-    return replace(texts[0], architecture=architecture, model_type=model_type, texts=texts, others=others)
+    return replace(
+        texts[0],
+        architecture=architecture,
+        model_type=model_type,
+        texts=texts,
+        others=others,
+        splits_heads=False,
+        splits_experts=False,
+    )

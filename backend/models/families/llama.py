@@ -26,5 +26,9 @@ DEFAULTS = {
 }
 
 FAMILY = Family(
-    architecture="LlamaForCausalLM", model_type="llama", defaults=DEFAULTS, read_layers=read_layers
+    architecture="LlamaForCausalLM",
+    model_type="llama",
+    defaults=DEFAULTS,
+    read_layers=read_layers,
+    splits_heads=True,
 )

@@ -30,4 +30,5 @@ FAMILY = Family(
     model_type="mistral",
     defaults=DEFAULTS,
     read_layers=read_layers,
+    splits_heads=True,
 )

@@ -46,4 +46,6 @@ FAMILY = Family(
     defaults=DEFAULTS,
     names=WeightNames(experts=EXPERTS),
     read_layers=read_layers,
+    splits_heads=True,
+    splits_experts=True,
 )

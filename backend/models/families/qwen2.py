@@ -51,4 +51,5 @@ FAMILY = Family(
     model_type="qwen2",
     defaults=DEFAULTS,
     read_layers=read_layers,
+    splits_heads=True,
 )

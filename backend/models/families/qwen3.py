@@ -22,4 +22,5 @@ FAMILY = Family(
     model_type="qwen3",
     defaults={**qwen2.DEFAULTS, "head_dim": 128},
     read_layers=read_layers,
+    splits_heads=True,
 )

@@ -55,4 +55,6 @@ FAMILY = Family(
     defaults=DEFAULTS,
     names=WeightNames(experts=ExpertNames()),
     read_layers=read_layers,
+    splits_heads=True,
+    splits_experts=True,
 )
