@@ -87,7 +87,7 @@ KIB = 1024
 SIZES_KIB = (1, 2, 4, 8)
 MAX_MS_PER_KIB = 5.0
 """About twice what the slowest expression of all costs."""
-OF_SEVERAL = {"normalise.read": 15.0, "Masking.mask": 12.0}
+OF_SEVERAL = {"normalise.read": 24.0, "Masking.mask": 18.0}
 """Scanners of ten or more expressions, and of numbers at each group of digits: twice their cost."""
 MAX_TOOL_CALL_MS_PER_KIB = 5.0
 """In pieces of four characters."""

@@ -104,7 +104,9 @@ class _Run:
         for group in _GROUP.finditer(text, at, self._end):
             size += group.end() - group.start() + upper.count("X", at - start, group.start() - start)
             at = group.end()
-            if 6 <= size <= most:
+            if size > most:
+                break
+            if size >= 6:
                 sizes.append((at, size))
         for end, size in reversed(sizes):
             shape, compact = shapes[: end - start], whole[:size]
