@@ -45,6 +45,9 @@ PROMTOOL = command -v promtool >/dev/null || { cd .venv && apt-get download -qq 
 	@command -v redis-server >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq redis-server >/dev/null; } \
 	  || { echo "The tests need a Redis server: apt-get install redis-server" >&2; exit 1; }
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || { echo "The tests need a browser: apt-get install chromium" >&2; exit 1; }
 	@$(PIP) install -c constraints.txt -e '.[test]'
 	@-$(PROMTOOL)
 	@touch $@
