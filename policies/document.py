@@ -414,6 +414,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batches: BatchesSection = BatchesSection()
     passthrough: dict[PassthroughPath, PassthroughRule] = {}
     usage: UsageSection = UsageSection()
+    console: Annotated[
+        bool, Meta(description="Whether /console/, /docs and what they show are served. Write `on` or `off`.")
+    ] = True
 
 
 class Policies(Document, frozen=True, kw_only=True):

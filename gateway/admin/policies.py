@@ -7,11 +7,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gateway.auth import KeyRing
-from gateway.errors import Forbidden, InvalidRequest
+from gateway.admin.access import AdminAccess
+from gateway.errors import InvalidRequest
 from gateway.processes.messages import PolicyState
 from gateway.web.http_call import HttpCall
-from policies.tenants import AdminSection
 
 Ask = Literal["reload", "rollback"]
 
@@ -41,14 +40,13 @@ FIXED_POLICIES: PolicyControl = _FixedPolicies()
 class PoliciesEndpoint:
     """GET and POST /admin/policies, POST /admin/policies/rollback."""
 
-    def __init__(self, keys: KeyRing, admin: AdminSection, control: PolicyControl) -> None:
-        self._keys = keys
-        self._admin = admin
+    def __init__(self, access: AdminAccess, control: PolicyControl) -> None:
+        self._access = access
         self._control = control
 
     async def show(self, call: HttpCall) -> None:
         """The current version, those before it, and why the latest attempt failed, if it did."""
-        self._authorize(call)
+        self._access.look(call)
         await call.respond(msgspec.json.encode(msgspec.structs.asdict(self._control.state)))
 
     async def reload(self, call: HttpCall) -> None:
@@ -60,16 +58,6 @@ class PoliciesEndpoint:
         await self._change(call, "rollback")
 
     async def _change(self, call: HttpCall, action: Ask) -> None:
-        self._authorize(call)
-        call.check_media_type()
+        self._access.change(call)
         message = await self._control.ask(action)
         await call.respond(msgspec.json.encode({"message": message}))
-
-    def _authorize(self, call: HttpCall) -> None:
-        principal = self._keys.identify(call.authorization)
-        if principal.tenant not in self._admin.principals:
-            raise Forbidden(
-                f"The policies do not let {principal.tenant!r} manage them. They would name it in "
-                "admin.principals.",
-                code="administration_forbidden",
-            )

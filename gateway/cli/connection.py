@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.admin.access import OWN_HEADER
 from gateway.cli.terminal_chat import error_message
 from gateway.gateway_url import gateway_url
 from gateway.settings import SettingsError
@@ -21,7 +22,7 @@ class Connection:
         kind = http.client.HTTPSConnection if address.is_tls else http.client.HTTPConnection
         self._connection = kind(address.host, address.port, timeout=timeout_s)
         self._prefix = address.prefix
-        self._headers = {"content-type": "application/json"}
+        self._headers = {"content-type": "application/json", OWN_HEADER: "cli"}
         if api_key:
             self._headers["authorization"] = f"Bearer {api_key}"
 

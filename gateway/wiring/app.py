@@ -9,6 +9,7 @@ from starlette.routing import Route, Router
 
 from backend.server.engine_client import EngineClient
 from gateway.adapters.loader import AdapterLoader
+from gateway.admin.access import AdminAccess
 from gateway.admin.adapters import AdaptersEndpoint
 from gateway.admin.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
 from gateway.admin.feedback import DecisionFeedbackEndpoint
@@ -29,6 +30,7 @@ from gateway.settings import Settings, SettingsError
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.cors import cors_middleware
+from gateway.wiring.console import console_routes
 from gateway.wiring.model_builder import ModelBuilder
 from gateway.wiring.urls import (
     batch_routes,
@@ -120,6 +122,7 @@ def build_version(
     routes += _cache_routes(endpoints, access, cache, models, parts)
     routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, shared, policies, guards)
+    routes += console_routes(endpoints, policies)
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     _check_origins(keys, policies)
@@ -144,7 +147,7 @@ def _other_routes(
     text = TokenizeEndpoint(keys, models, max_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
     feedback = DecisionFeedbackEndpoint(keys, policies, parts.routing.ledger, parts.decisions, max_bytes)
-    versions = PoliciesEndpoint(keys, policies.admin, parts.policies)
+    versions = PoliciesEndpoint(AdminAccess(keys, policies.admin), parts.policies)
     usage = UsageEndpoint(keys, policies.admin, parts.usage)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, shared.total_timeout_s)

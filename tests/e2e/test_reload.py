@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.admin.access import OWN_HEADER
 from gateway.cli.main import main
 from tests.e2e.conftest import StartServer
 from tests.e2e.server import START_TIMEOUT_S, Server, wait_until
@@ -51,7 +52,8 @@ class Running:
 
     def post(self, action: str = "") -> httpx.Response:
         url = f"{self.server.root_url}/admin/policies{action}"
-        return httpx.post(url, headers={"content-type": "application/json"}, timeout=60)
+        headers = {"content-type": "application/json", OWN_HEADER: "test"}
+        return httpx.post(url, headers=headers, timeout=60)
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""The console: static pages over the JSON endpoints of `gateway/admin/`."""
