@@ -89,6 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     counter_fds: tuple[int, ...] = ()  # the counter files of all workers when there are several
     names_fd: int | None = None  # of the metrics' tenants and routes, likewise
     fleet_fd: int | None = None  # of the board of upstreams that fail, when there are several workers
+    peer_paths: tuple[str, ...] = ()  # by worker: Unix socket on which others ask it, when there are several
+    peer_fds: tuple[int, ...] = ()  # by worker: the listener of that socket, which it inherits
 
     @property
     def secrets(self) -> set[str]:

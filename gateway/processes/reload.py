@@ -223,6 +223,8 @@ class Reloader:
             counter_fds=shared.counter_fds,
             fleet_fd=shared.fleet_fd,
             names_fd=shared.names_fd,
+            peer_paths=shared.peer_paths,
+            peer_fds=shared.peer_fds,
         )
         known = dict.fromkeys((*self.current.metric_models, *policies.metric_names()))
         return Version(self._serial, policies, settings, tuple(known))

@@ -23,6 +23,7 @@ from gateway.processes.messages import StatusReport, Version, encode
 from gateway.processes.policy_watch import watch
 from gateway.processes.reload import Load, Reloader
 from gateway.processes.replica_count import ReplicaCounts
+from gateway.processes.sockets import BackendSockets
 from gateway.processes.specs import worker_command
 from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings, SettingsError
@@ -56,12 +57,16 @@ class Supervisor:
             for name in backend_names(policies)
         }
         shared = _new_shared_files(settings.workers)
+        self._peers = BackendSockets(map(str, range(settings.workers)) if settings.workers > 1 else ())
+        peers = self._peers.by_name.values()
         settings = msgspec.structs.replace(
             settings,
             socket_paths={name: each.sockets.by_name[name].path for name, each in backends.items()},
             counter_fds=shared[2:],
             fleet_fd=shared[0] if shared else None,
             names_fd=shared[1] if shared else None,
+            peer_paths=tuple(each.path for each in peers),
+            peer_fds=tuple(each.listener.fileno() for each in peers),
         )
         self._settings = settings
         self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
@@ -78,6 +83,7 @@ class Supervisor:
         fds = [self._listener.fileno(), *inherited, *self._settings.counter_fds]
         shared = self._settings.fleet_fd, self._settings.names_fd
         fds += [fd for fd in shared if fd is not None]
+        fds += [*self._peers.fds, *self._settings.peer_fds[number : number + 1]]
         command = worker_command(number, fds, self._version, self._encode_statuses)
         worker = ManagedProcess(command, lambda progress: None)
         worker.on_progress = lambda progress: self._reloader.on_worker(worker, progress)
@@ -125,6 +131,7 @@ class Supervisor:
                 self._keys.close()
             for backend in self._reloader.backends.values():
                 await backend.stop()
+            self._peers.close()
 
     def stop(self) -> None:
         """Let `run` drain and return, as after a signal."""

@@ -35,6 +35,7 @@ from gateway.fleet.board import Board
 from gateway.fleet.memory import FleetMemory
 from gateway.processes.keys_watch import KeysWatch
 from gateway.processes.status import Statuses
+from gateway.processes.worker_peers import WorkerPeers
 from gateway.routing.decision_log import LogFile
 from gateway.routing.memory import RoutingMemory
 from gateway.screening.threads import FairThreads
@@ -100,6 +101,7 @@ class WorkerParts:
     usage: UsageRows | None = None  # one of them; None: there is no database
     data_dir: str = ""  # folder of what survives a restart
     keys: KeysWatch | None = None  # None: there is no keys file
+    peers: WorkerPeers = field(default_factory=WorkerPeers)
 
     async def start(self) -> None:
         """Share limits from now on; each other part starts when it is used."""
@@ -123,8 +125,8 @@ class WorkerParts:
 
     @property
     def background_work(self) -> tuple[Resource, ...]:
-        """What makes requests to the application."""
-        return self.batches.runner, self.background
+        """What makes requests to the application, and what answers other workers."""
+        return self.batches.runner, self.background, self.peers
 
     def store_faults(self) -> Mapping[str, str]:
         """What is wrong with files: of keys, of the data folder, and of each database that failed last."""
@@ -224,7 +226,13 @@ def build_parts(
         keys=keys,
         receivers=receivers,
         usage=usage,
+        peers=_peers(settings, worker),
     )
+
+
+def _peers(settings: Settings, worker: int) -> WorkerPeers:
+    fds = settings.peer_fds
+    return WorkerPeers(worker, settings.peer_paths, fds[worker] if fds else None)
 
 
 def _version() -> str:
