@@ -38,6 +38,7 @@ from policies.urls import api_url_fault, url_fault
 
 _DOCUMENT = inspect.type_info(Document)
 _SECTIONS = {field.name: field.type for field in _DOCUMENT.fields}  # type: ignore[attr-defined]
+_SWITCHES = {name for name, kind in _SECTIONS.items() if isinstance(kind, inspect.Metadata)}
 _KINDS = ("engine", "upstream", "encoder")
 _ENGINE_DEFAULTS = EngineModel(checkpoint="")
 
@@ -105,7 +106,8 @@ class _Merge:
         self.tenants = tenants
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
-        self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS}
+        self.sections: dict[str, dict[str, Any]] = {name: {} for name in _SECTIONS if name not in _SWITCHES}
+        self.switches: dict[str, bool] = {}
         self.places: dict[KeyPath, Place] = {}
         self.secrets: set[str] = set()
 
@@ -126,11 +128,22 @@ class _Merge:
         converter = Converter(path)
         if isinstance(root, yaml.MappingNode):
             root.value = [(k, v) for k, v in root.value if not str(k.value).startswith("x-")]
-            for section, names in converter.convert(root, _DOCUMENT, ()).items():
-                self._add_names(section, names, converter.places)
+            for section, content in converter.convert(root, _DOCUMENT, ()).items():
+                if section in _SWITCHES:
+                    self._add_switch(section, content, converter.places)
+                else:
+                    self._add_names(section, content, converter.places)
         elif root.value != "":  # an empty document is fine
             converter.report(root, f"a policy document must be a mapping with {', '.join(_SECTIONS)}")
         self.problems += converter.problems
+
+    def _add_switch(self, name: str, value: bool, places: dict[KeyPath, Place]) -> None:
+        if name in self.switches:
+            message = f"{name} is already defined at {self.places[(name,)]}; remove one"
+            self._report(places[(name,)], message)
+        else:
+            self.switches[name] = value
+            self.places[(name,)] = places[(name,)]
 
     def _add_names(self, section: str, names: dict[str, Any], places: dict[KeyPath, Place]) -> None:
         for name, value in names.items():
@@ -225,7 +238,8 @@ class _Merge:
 
     def policies(self) -> Policies:
         """Return the merged, validated result."""
-        return msgspec.convert({**self.sections, "version": _version(self.sections)}, type=Policies)
+        content = self.sections | self.switches
+        return msgspec.convert({**content, "version": _version(content)}, type=Policies)
 
 
 def _version(content: object) -> str:

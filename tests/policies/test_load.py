@@ -463,3 +463,23 @@ def test_origins_are_explained(tmp_path: Path, origin: str, remedy: str) -> None
     said = str(caught.value)
     assert "cors.origins.1 must be a scheme and a host, perhaps a port" in said and remedy in said
     assert "^" not in said
+
+
+@pytest.mark.parametrize(("text", "is_on"), [("", True), ("console: off", False), ("console: true", True)])
+def test_a_switch_beside_the_sections(tmp_path: Path, text: str, is_on: bool) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    assert load_policies(tmp_path).console is is_on
+
+
+@pytest.mark.parametrize("value", ["{}", "maybe", "'off'", "[off]", "1"])
+def test_a_switch_is_true_or_false(tmp_path: Path, value: str) -> None:
+    (tmp_path / "p.yaml").write_text(f"console: {value}")
+    with pytest.raises(PolicyError, match="console must be true or false"):
+        load_policies(tmp_path)
+
+
+def test_a_switch_is_set_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("console: off\n")
+    (tmp_path / "b.yaml").write_text("\nconsole: on\n")
+    with pytest.raises(PolicyError, match=r"b.yaml:2:1: console is already defined at .*a.yaml:1:1"):
+        load_policies(tmp_path)
