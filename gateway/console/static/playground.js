@@ -43,12 +43,15 @@ function requestBody(model, turns) {
   return Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
 }
 
-function userTurn() {
+/** What the prompt says next: the results of the calls that the answer before made, or a user's turn. */
+function nextTurns(turns) {
+  const calls = turns.at(-1)?.tool_calls;
+  if (calls) return calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: kept.prompt }));
   const image = kept.image.trim();
   const content = image
     ? [{ type: "text", text: kept.prompt }, { type: "image_url", image_url: { url: image } }]
     : kept.prompt;
-  return { role: "user", content };
+  return [{ role: "user", content }];
 }
 
 /** Calls by index, as their pieces arrive. */
@@ -80,22 +83,24 @@ function summary(headers, usage, startedMs, firstMs) {
 /** One column: its model, its conversation, and what is known of each answer. */
 function column(number, names, signal) {
   const turns = [];
+  let body;
   const log = h("div", { "aria-live": "polite" });
   const model = h("select", { onchange: () => (kept.models[number] = model.value) },
     names.map((name) => h("option", { value: name }, name)));
   model.value = names.includes(kept.models[number]) ? kept.models[number] : (names[number] ?? names[0] ?? "");
   kept.models[number] = model.value;
 
-  async function ask(turn, stop) {
+  async function ask(stop) {
     const startedMs = performance.now();
-    const body = requestBody(model.value, [...turns, turn]);
+    const next = nextTurns(turns);
+    body = requestBody(model.value, [...turns, ...next]);
     const thought = h("div", { class: "answer reasoning", hidden: true });
     const text = h("div", { class: "answer" });
     const calls = [];
     const shownCalls = h("pre", { hidden: true });
     const more = h("div");
     const asked = h("p", { class: "muted answer" }, kept.prompt);
-    log.append(h("article", { class: "panel", "aria-label": `Answer of ${model.value}` }, asked, thought, text, shownCalls, more));
+    log.prepend(h("article", { class: "panel", "aria-label": `Answer of ${model.value}` }, asked, thought, text, shownCalls, more));
     let headers, usage, firstMs, failure;
     const onData = (data) => {
       if (data === "[DONE]") return;
@@ -121,16 +126,17 @@ function column(number, names, signal) {
       failure = caught;
     }
     const answer = { role: "assistant", content: text.textContent || null, ...(calls.length ? { tool_calls: calls } : {}) };
-    if (!failure) turns.push(turn, answer);
+    if (!failure) turns.push(...next, answer);
+    if (calls.length) more.append(h("p", { class: "muted" }, "The next prompt is sent as the result of this call."));
     if (failure && failure.name !== "AbortError") more.append(error(failure.message));
     if (failure?.name === "AbortError") more.append(h("p", { class: "muted" }, "Stopped."));
     if (headers) more.append(summary(headers, usage, startedMs, firstMs));
     return { requestId: headers?.get("x-request-id"), asked, text, more };
   }
 
-  const clear = () => { turns.length = 0; fill(log); };
+  const clear = () => { turns.length = 0; body = undefined; fill(log); };
   const root = h("div", null, field("Model, adapter or route", model), log);
-  return { root, ask, clear, body: () => requestBody(model.value, [...turns, userTurn()]) };
+  return { root, ask, clear, body: () => (kept.prompt.trim() || !body ? requestBody(model.value, [...turns, ...nextTurns(turns)]) : body) };
 }
 
 function bound(control, name) {
@@ -165,15 +171,21 @@ export async function mount(root, signal) {
 
   async function run(event) {
     event.preventDefault();
-    if (stop || !kept.prompt.trim()) return;
+    if (stop || !kept.prompt.trim()) return prompt.focus();
+    try {
+      columns.forEach((each) => each.body()); // a field that is no JSON stops all
+    } catch (failure) {
+      return fill(state, error(failure.message));
+    }
     fill(state);
-    const turn = userTurn();
     stop = new AbortController();
     signal.addEventListener("abort", () => stop?.abort());
     go.disabled = true;
     halt.disabled = false;
     try {
-      await Promise.all(columns.map((each) => each.ask(turn, stop.signal)));
+      const asked = columns.map((each) => each.ask(stop.signal)); // each has read the prompt by now
+      prompt.value = kept.prompt = "";
+      await Promise.all(asked);
     } catch (failure) {
       fill(state, error(failure.message));
     } finally {

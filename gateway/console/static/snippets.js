@@ -14,10 +14,7 @@ export function literal(value, indent = "    ") {
     const items = Object.entries(value).map(([name, each]) => `${inner}${JSON.stringify(name)}: ${literal(each, inner)}`);
     return items.length ? `{\n${items.join(",\n")},\n${indent}}` : "{}";
   }
-  // JSON's escapes are Python's, but for pairs of surrogates and DEL.
-  return JSON.stringify(value).replace(/[\ud800-\udfff\u007f]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`)
-    .replace(/\\u(d[89ab]..)\\u(d[c-f]..)/gi, (_, high, low) =>
-      String.fromCodePoint(0x10000 + ((parseInt(high, 16) - 0xd800) << 10) + parseInt(low, 16) - 0xdc00));
+  return JSON.stringify(value); // whose escapes are Python's, too
 }
 
 /** The same request for a shell. */
