@@ -98,9 +98,10 @@ def banner(settings: Settings, policies: Policies, seconds: float) -> str:
     model = "auto" if "auto" in policies.routes else next(iter(chats), "auto")
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "What is 17 + 25?"}}]}}'
     ask = f"curl {url}/v1/chat/completions {header}-H 'Content-Type: application/json' -d '{body}'"
+    console = f"  console {url}/console/\n" if policies.console else ""
     return (
         f"\nPenstock serves {url}/v1 after {seconds:.1f} s\n"
         f"  models  {names}\n"
-        f"  access  {access}\n"
+        f"  access  {access}\n{console}"
         f"  try     {ask}\n\n"
     )

@@ -49,16 +49,20 @@ export const post = async (path, body = {}, signal) => (await send(path, { metho
 export async function readEvents(response, onData) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    rest += value ?? "";
-    const events = rest.split(/\r?\n\r?\n/);
-    rest = done ? "" : events.pop();
-    for (const event of events) {
-      const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
-      if (lines.length) onData(lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n"));
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      rest += value ?? "";
+      const events = rest.split(/\r?\n\r?\n/);
+      rest = done ? "" : events.pop();
+      for (const event of events) {
+        const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+        if (lines.length) onData(lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n"));
+      }
+      if (done) return;
     }
-    if (done) return;
+  } finally {
+    reader.cancel().catch(() => {}); // where `onData` has thrown, the gateway need not go on
   }
 }
 
