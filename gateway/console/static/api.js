@@ -38,8 +38,8 @@ export async function send(path, { method = "GET", body, signal } = {}) {
   } catch {
     // Something between the page and the gateway has answered.
   }
-  const message = found.error?.message ?? `The gateway answered ${response.status}.`;
-  throw new ApiError(message, response.status, found.error?.code, found);
+  const message = found?.error?.message ?? `The gateway answered ${response.status}.`;
+  throw new ApiError(message, response.status, found?.error?.code, found);
 }
 
 export const get = async (path, signal) => (await send(path, { signal })).json();
