@@ -152,6 +152,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     # By position in the draft, from 0; the last entry counts all positions from there on.
     drafted_tokens_total: list[int] = []
     accepted_tokens_total: list[int] = []
+    drafter_tokens_total: dict[str, list[int]] = {}  # verified and accepted ones, by drafter
     requests_total: dict[str, int] = {}  # by finish reason
     adapters_on_device: int = 0
     adapter_loads_total: int = 0  # copies to the device

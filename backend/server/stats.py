@@ -135,6 +135,9 @@ class StatsCollector:
             drafts_total=self._drafts,
             drafted_tokens_total=list(self._drafted) if self._drafts else [],
             accepted_tokens_total=list(self._accepted) if self._drafts else [],
+            drafter_tokens_total={
+                name: list(tokens) for name, tokens in engine.speculator.tokens_by_drafter.items()
+            },
             forced_tokens_total=self._forced_tokens,
             requests_total=dict(self._requests),
             adapters_on_device=0 if adapters is None else len(adapters.slots.resident),

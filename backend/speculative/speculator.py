@@ -74,6 +74,7 @@ class Speculator:
         self._lengths = LengthModel()
         self._active: dict[Sequence, _Speculation] = {}
         self._step = 0
+        self.tokens_by_drafter: dict[str, list[int]] = {}  # that were verified, and accepted
         # Of the present step:
         self._num_accepted = 0  # draft tokens
         self._verified: set[str] = set()  # drafters whose drafts were verified
@@ -172,6 +173,9 @@ class Speculator:
         num_declined = max(0, source.num_asked - depth_of(source.draft))
         source.acceptance.observe(num_drafted + num_declined, num_accepted)
         self._num_accepted += num_accepted
+        tokens = self.tokens_by_drafter.setdefault(name, [0, 0])
+        tokens[0] += num_drafted
+        tokens[1] += num_accepted
         self._verified.add(name)
 
     def is_from_prediction(self, sequence: Sequence) -> bool:

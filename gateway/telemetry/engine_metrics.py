@@ -121,6 +121,18 @@ LABELLED: Final[tuple[tuple[str, str, str, Callable[[EngineStats], Mapping[str, 
         lambda stats: stats.adapter_requests_total,
     ),
     (
+        "penstock_engine_drafter_tokens",
+        "Draft tokens verified, by the drafter that proposed them.",
+        "drafter",
+        lambda stats: {name: drafted for name, (drafted, _) in stats.drafter_tokens_total.items()},
+    ),
+    (
+        "penstock_engine_drafter_accepted_tokens",
+        "Draft tokens accepted, by the drafter that proposed them.",
+        "drafter",
+        lambda stats: {name: accepted for name, (_, accepted) in stats.drafter_tokens_total.items()},
+    ),
+    (
         "penstock_engine_machine_seconds",
         "Wall time of the engine: `work` is shared among the sequences of steps, the rest is `idle`.",
         "state",

@@ -89,6 +89,17 @@ def test_an_unknown_drafter_is_named_unless_it_may_be_text(drafter: str, shown: 
         new_speculator().check(request, vocab_size=100)
 
 
+def test_tokens_are_counted_for_the_drafter_that_proposed_them() -> None:
+    speculator, sequence = new_speculator(), running(LOOP, [1, 2])
+    for num_accepted in (2, 4):
+        speculator.observe(sequence, depth_of(drafted(speculator, sequence)), num_accepted)
+    assert speculator.tokens_by_drafter == {"ngram": [8, 6]}
+    sequence.status = SequenceStatus.FINISHED
+    speculator.forget(sequence)
+    speculator.observe(sequence, 4, 4)
+    assert speculator.tokens_by_drafter == {"ngram": [8, 6]}
+
+
 def test_an_end_leaves_nothing() -> None:
     speculator, sequence = new_speculator(), running(LOOP, [1, 2])
     drafted(speculator, sequence)

@@ -58,6 +58,7 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         preemptions_total=12,
         drafts_total=20,
         drafted_tokens_total=[20, 15, 9],
+        drafter_tokens_total={"ngram": [24, 13]},
         accepted_tokens_total=[16, 6, 3],
         requests_total={"stop": 13, "length": 14},
         adapters_on_device=5,
@@ -118,6 +119,9 @@ def test_every_field_of_the_snapshot_is_published() -> None:
         labels = {"model": "pico", "replica": "0", "position": position}
         assert sample(metrics, "penstock_engine_drafted_tokens_total", **labels) == drafted
         assert sample(metrics, "penstock_engine_accepted_tokens_total", **labels) == accepted
+    for name, tokens in (("tokens", 24), ("accepted_tokens", 13)):
+        labels = {"model": "pico", "replica": "0", "drafter": "ngram"}
+        assert sample(metrics, f"penstock_engine_drafter_{name}_total", **labels) == tokens
     for state, seconds in (("work", 7.5), ("idle", 8.5)):
         labels = {"model": "pico", "replica": "0", "state": state}
         assert sample(metrics, "penstock_engine_machine_seconds_total", **labels) == seconds
