@@ -19,8 +19,10 @@ from functools import partial
 from typing import Any
 
 from backend.kept_running import keep_running
+from gateway.accounting import usage_sums
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.receipt import Receipt
+from gateway.accounting.usage_sums import TOKENS
 from gateway.database.database import Connection, Database, T, Work
 from gateway.errors import Unavailable
 from policies.usage import UsageSection
@@ -57,6 +59,7 @@ CREATE TABLE IF NOT EXISTS usage_rows (
 CREATE INDEX IF NOT EXISTS usage_rows_by_tenant ON usage_rows (tenant, ended_s);
 CREATE INDEX IF NOT EXISTS usage_rows_refused ON usage_rows (ended_s) WHERE status >= 400 AND cost_usd = 0;
 """
+SCHEMA += usage_sums.SCHEMA
 NUM_COLUMNS = 22
 _REFUSED = "status >= 400 AND cost_usd = 0"
 """What a client can have without end, and at no cost."""
@@ -151,8 +154,11 @@ class UsageRows:
     def _insert(self, batch: Sequence[tuple[int, Receipt]], connection: Connection) -> None:
         row = f"({', '.join('?' * NUM_COLUMNS)})"
         values = [value for serial, receipt in batch for value in self._row(serial, receipt)]
-        query = f"INSERT INTO usage_rows VALUES {', '.join([row] * len(batch))} ON CONFLICT DO NOTHING"
-        connection.execute(query, values)
+        query = f"INSERT INTO usage_rows VALUES {', '.join([row] * len(batch))}"
+        query += " ON CONFLICT DO NOTHING RETURNING serial"
+        is_new = {serial for (serial,) in connection.execute(query, values).fetchall()}
+        usage_sums.add(connection, [receipt for serial, receipt in batch if serial in is_new])
+        usage_sums.erase(connection, self._now_s(), self.policy.keep_days)
         _erase(connection, "ended_s < ?", self._now_s() - self.policy.keep_days * DAY_S)
         if self._database.used_bytes(connection) > self.policy.max_bytes:
             _ = _erase(connection, _REFUSED) or _erase(connection, "0 = 0")
@@ -178,9 +184,6 @@ class UsageRows:
             receipt.cost_usd,
             receipt.machine_seconds,
         )
-
-
-TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def _erase(connection: Connection, where: str, *values: object) -> int:

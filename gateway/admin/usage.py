@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.accounting.usage_rows import TOKENS, UsageRows
+from gateway.accounting.usage_rows import UsageRows
+from gateway.accounting.usage_sums import TOKENS
 from gateway.auth import KeyRing
 from gateway.database.database import Connection
 from gateway.errors import Forbidden, NotFound

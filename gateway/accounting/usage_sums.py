@@ -1,0 +1,97 @@
+"""Sums of usage rows by minute, hour and day: charts of a month are read from a few hundred rows.
+
+They are written with the rows, in the same transaction. Times are counted in buckets, as percentiles of sums
+cannot be had from percentiles. A sum holds no user, key or text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from gateway.accounting.counters import DAY_S
+from gateway.accounting.receipt import Receipt
+from gateway.database.database import Connection
+
+LEVELS = {"minute": 16, "hour": 13, "day": 10}
+"""Each with the length of its periods, which begin like "2026-11-28T09:46"."""
+KEPT_S = {"minute": 2 * 3600, "hour": 2 * DAY_S}
+"""Days are kept as long as the rows."""
+NAMES = ("tenant", "model", "route", "endpoint")
+TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+ERRORS = (
+    "InvalidRequest", "Unauthorized", "Forbidden", "NotFound", "RateLimited", "ServerError", "UpstreamFailed",
+    "Unavailable", "TimedOut", "ClientGone", "other",
+)  # fmt: skip
+HITS = ("exact", "semantic", "shared")
+"""Outcomes of the cache that are answers from it."""
+AMOUNTS = ("requests", "cache_hits", *TOKENS, "cost_usd", "machine_seconds")
+BOUNDS_S = tuple(float(f"{0.001 * 2 ** (n * 2 / 3):.3g}") for n in range(28))
+"""Upper bounds of the buckets, each 1.6 times the one before, up to 4 minutes; one more has none."""
+DURATIONS, FIRST_TOKENS = ([f"{name}_{n}" for n in range(len(BOUNDS_S) + 1)] for name in ("took", "first"))
+COUNTS = (*AMOUNTS, *(f"error_{name}" for name in ERRORS), *DURATIONS, *FIRST_TOKENS)
+_AT = {name: at for at, name in enumerate(COUNTS)}
+_KEY = ", ".join(("level", "period", *NAMES))
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS usage_sums (
+    {", ".join(f"{name} TEXT NOT NULL" for name in ("level", "period", *NAMES))},
+    {", ".join(f"{name} DOUBLE PRECISION NOT NULL" for name in COUNTS)},
+    PRIMARY KEY ({_KEY})
+);
+"""
+_ADD = (
+    f"INSERT INTO usage_sums ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join('?' * (6 + len(COUNTS)))}) "
+    f"ON CONFLICT ({_KEY}) DO UPDATE SET "
+    + ", ".join(f"{name} = usage_sums.{name} + excluded.{name}" for name in COUNTS)
+)
+
+
+def period_of(level: str, at_s: float) -> str:
+    """The period of a UNIX time, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M")[: LEVELS[level]]
+
+
+def add(connection: Connection, receipts: Iterable[Receipt]) -> None:
+    """Count receipts whose rows are new, in the order of keys, so that no two gateways deadlock."""
+    found: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * len(COUNTS))
+    for receipt in receipts:
+        counts = _counts(receipt)
+        for level in LEVELS:
+            key = (level, period_of(level, receipt.ended_s), *(getattr(receipt, name) for name in NAMES))
+            sums = found[key]
+            for at, amount in counts:
+                sums[at] += amount
+    for key in sorted(found):
+        connection.execute(_ADD, [*key, *found[key]])
+
+
+def erase(connection: Connection, now_s: float, keep_days: int) -> None:
+    """Erase what is older than its level is kept."""
+    for level in LEVELS:
+        kept_s = min(KEPT_S.get(level, keep_days * DAY_S), keep_days * DAY_S)
+        before = period_of(level, max(0.0, now_s - kept_s))
+        connection.execute("DELETE FROM usage_sums WHERE level = ? AND period < ?", [level, before])
+
+
+def percentile_s(counts: Sequence[float], share: float, bounds: Sequence[float] = BOUNDS_S) -> float | None:
+    """The time that this share of requests is below, estimated inside its bucket; None without requests."""
+    rank, below, low = share * sum(counts), 0.0, 0.0
+    for count, high in zip(counts, (*bounds, bounds[-1]), strict=True):
+        if count and below + count >= rank:
+            return low + (high - low) * max(0.0, rank - below) / count
+        below, low = below + count, high
+    return None
+
+
+def _counts(receipt: Receipt) -> list[tuple[int, float]]:
+    found: dict[str, float] = {name: getattr(receipt, name) for name in TOKENS}
+    found |= {"requests": 1, "cache_hits": receipt.cache in HITS}
+    found |= {"cost_usd": receipt.cost_usd, "machine_seconds": receipt.machine_seconds}
+    if receipt.error_type or receipt.status >= 400:
+        found[f"error_{receipt.error_type if receipt.error_type in ERRORS else 'other'}"] = 1
+    found[DURATIONS[bisect_left(BOUNDS_S, receipt.duration_s)]] = 1
+    if receipt.first_token_s is not None:
+        found[FIRST_TOKENS[bisect_left(BOUNDS_S, receipt.first_token_s)]] = 1
+    return [(_AT[name], float(amount)) for name, amount in found.items() if amount]
