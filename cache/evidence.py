@@ -86,6 +86,10 @@ class Evidence:
         """The verdicts of a section, of all tenants or one."""
         return self._sections[f"{name}\n{tenant}" if tenant else name]
 
+    def level(self, name: str) -> int:
+        """How often the section was tightened, for all tenants; 0 for one that is not known."""
+        return self._sections[name].level if name in self._sections else 0
+
     def saved(self) -> dict[str, Saved]:
         """Each section, for `restore`."""
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from numpy import float16, float32
@@ -54,6 +54,10 @@ class MemoryStore:
     def keys(self) -> list[bytes]:
         """The keys of all entries, those that have expired included."""
         return self._keys.all()
+
+    def entries(self) -> Iterable[Entry]:
+        """All entries, those that have expired included; valid until one is added or removed."""
+        return self._entries.values()
 
     def record_hit(self, key: bytes) -> None:
         """Count a request that was answered with this entry though its own key is another."""

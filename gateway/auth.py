@@ -98,6 +98,15 @@ class KeyRing:
             if any(not each.refusal(now_s) for each in records)
         }
 
+    @property
+    def principals(self) -> list[Principal]:
+        """All callers that can be identified, one for each key."""
+        if self.is_open:
+            return [ANONYMOUS]
+        now_s, records = self._clock(), self._by_tenant().values()
+        known = [self._principal(each) for found in records for each in found if not each.refusal(now_s)]
+        return [*self._own(), *known]
+
     def principal_of(self, tenant: str, key_id: str = "") -> Principal:
         """The principal of a tenant that was identified before, by this key or else by another of its keys.
 

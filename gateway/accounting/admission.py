@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from policies.tenants import Limits, Tenant, parents_of, rules_of
 RETRY_S = 1
 """`retry-after` while only requests that run are in the way."""
 SOFT_HEADER = "x-penstock-soft-limit"
+MAX_TOLD = 200
+"""Limits that `left` tells about."""
 MOST = 1 << 53
 """The most that one request asks or uses of a line: stores add 64-bit numbers."""
 _NONE = Limits()
@@ -142,6 +144,20 @@ class Admission:
         if ended:
             self._ledger.accounts.settle(ended)
 
+    async def left(self, principals: Iterable[Principal]) -> list[dict[str, object]]:
+        """What is used and left of the limits of these tenants, keys and their models: MAX_TOLD at most."""
+        lines: dict[str, Line] = {}
+        for principal in principals:
+            rules = self._rules_of(principal.tenant)
+            found = [*self._own[principal.tenant], *_others(rules, principal, "")]
+            for model, limits in rules.limits_per_model.items():
+                found += _lines(f"model:{principal.tenant}:{model}", limits)
+            lines |= {line.name: line for line in found if line.limit is not None}
+        asked = list(lines.values())[:MAX_TOLD]  # for nothing: it is only told
+        states = (await self._ledger.accounts.reserve(asked)).states if asked else []
+        now_s = self._ledger.counters.now_s()
+        return [_told_left(line, state, now_s) for line, state in zip(asked, states, strict=True)]
+
     async def _reserve(self, asked: Sequence[Line]) -> Verdict:
         """The verdict that grants all. Raises RateLimited for the first limit that has too little."""
         verdict = await self._ledger.accounts.reserve(asked)
@@ -251,6 +267,21 @@ def _told(line: Line, bound: int | None = None) -> str:
         return f"{amount:g} requests at the same time{of}"
     unit = _NAMES.get(line.kind, line.kind)
     return f"{amount:.15g} {unit} per {line.field.rpartition('_')[2]}{of}"
+
+
+def _told_left(line: Line, state: State, now_s: float) -> dict[str, object]:
+    kind, tenant, *of = line.scope.split(":", 2)
+    unit, limit = PER_UNIT.get(line.kind, 1), line.limit or 0
+    used = state.used + state.held
+    return {
+        "tenant": tenant,
+        "of": "" if kind == "tenant" else f"{kind} {of[0]}",
+        "limit": line.field,
+        "amount": limit / unit,
+        "used": used / unit,
+        "left": max(0, limit - used) / unit,
+        "resets_in_s": rest_of(line.window_s, now_s) if line.window_s else None,
+    }
 
 
 def _soft_marks(asked: Sequence[Line], states: Sequence[State]) -> dict[str, str]:

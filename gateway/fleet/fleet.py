@@ -70,7 +70,7 @@ class Fleet:
         stays: Stays | None = None,
     ) -> None:
         """`stays`: where conversations have been answered."""
-        self._targets = tuple(targets)
+        self.targets = tuple(targets)
         self._budget = budget
         self._timing = timing
         self._stays = stays or Stays()
@@ -78,12 +78,12 @@ class Fleet:
     @property
     def has_choice(self) -> bool:
         """Whether there are several targets, of which conversations keep one."""
-        return len(self._targets) > 1
+        return len(self.targets) > 1
 
     @property
     def troubles(self) -> list[Trouble | None]:
         """Why each target is left out; None for one that is not."""
-        return [target.health.trouble for target in self._targets]
+        return [target.health.trouble for target in self.targets]
 
     @property
     def trouble(self) -> Trouble | None:
@@ -94,13 +94,13 @@ class Fleet:
     @property
     def is_full(self) -> bool:
         """Whether each target that may be asked has as many calls as it may have."""
-        return all(target.is_full for target in healthy(self._targets))
+        return all(target.is_full for target in healthy(self.targets))
 
     async def ask(self, ask: AskProvider, patience: Patience) -> Answer:
         """The answer, of which at most its beginning has arrived. Raises the ApiError of the last call."""
         self._budget.count_call()
         known = self._stays.target_of(patience.conversation) if patience.is_continued else ""
-        target = self._choose(self._targets, known)
+        target = self._choose(self.targets, known)
         attempts: _Attempts | None = None
         while True:
             try:
@@ -135,7 +135,7 @@ class Fleet:
             return asked, answer
 
         def second() -> Coroutine[Any, Any, tuple[Target, Answer]] | None:
-            others = [each for each in self._targets if each is not target and each.may_be_asked]
+            others = [each for each in self.targets if each is not target and each.may_be_asked]
             if not others or not self._budget.try_take(rules.budget):
                 return None
             patience.on_retry("hedge")
@@ -158,7 +158,7 @@ class Fleet:
     def _after(self, error: ApiError, target: Target, attempts: _Attempts) -> tuple[Target, float]:
         """The target to ask next, and after how long: another one at once. Raises `error` for none."""
         attempts.failed.append(target)
-        others = [other for other in self._targets if other not in attempts.failed and other.may_be_asked]
+        others = [other for other in self.targets if other not in attempts.failed and other.may_be_asked]
         if others:
             cause, wait_s = cause_elsewhere(error), 0.0
         else:
@@ -170,7 +170,7 @@ class Fleet:
         if others:
             return self._choose(others), wait_s
         attempts.failed.clear()
-        return self._choose(self._targets), wait_s
+        return self._choose(self.targets), wait_s
 
     def _wait_s(self, error: ApiError, num_retries: int) -> float:
         asked_s = retry_after_s(error, self._timing.now_s())

@@ -73,6 +73,16 @@ class Health:
         self._learn()
         return self._trouble if self._clock() < self.out_until_s else None
 
+    def recent(self) -> tuple[int, int]:
+        """Calls of the last WINDOW_S seconds, and how many of them failed."""
+        self._window.now()
+        return self._window.calls, self._window.marked
+
+    def out_s(self) -> float:
+        """How long it is left out yet."""
+        self._learn()
+        return max(0.0, self.out_until_s - self._clock())
+
     def begin(self) -> bool:
         """A call begins. Whether it is a probe: until it ends the target stays out for others."""
         self._learn()

@@ -62,7 +62,8 @@ class Metrics:
         self._engines: dict[str, EngineSource] = {}
         self._policies = PolicyCollector()
         self._registry = CollectorRegistry()
-        self._registry.register(_GatewayCollector(self._counters, self._starts, self.series))
+        self._gateway = _GatewayCollector(self._counters, self._starts, self.series)
+        self._registry.register(self._gateway)
         self._registry.register(EngineCollector(self._engines))
         self._registry.register(self._policies)
         if not counter_fds:  # a scrape reaches one of several workers, whose memory alone would mislead
@@ -124,6 +125,17 @@ class Metrics:
     def fault(self, part: str, kind: str) -> None:
         """Something went wrong beside the requests: one of FAULTS. Call it in one thread for each."""
         self._counters.values[self._gauges + instruments.FAULTS.index((part, kind))] += 1
+
+    def workers(self) -> list[tuple[int, int, int]]:
+        """Number, process id and requests in flight of each worker."""
+        read = self._counters.gauges(len(instruments.ENDPOINTS))
+        return [(number, pid, round(sum(gauges))) for number, (pid, gauges) in enumerate(read)]
+
+    def samples(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
+        """Name, labels and value of each sample of the gateway itself."""
+        for family in self._gateway.collect():
+            for sample in family.samples:
+                yield sample.name, sample.labels, sample.value
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format, of type CONTENT_TYPE."""

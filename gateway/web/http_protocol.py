@@ -18,7 +18,7 @@ from starlette.types import Scope
 from gateway.errors import ApiError, InvalidRequest
 from gateway.web.asgi_endpoint import REFUSAL
 from gateway.web.request_cycle import RequestCycle
-from gateway.web.server_state import ServerState
+from gateway.web.server_state import STOP, ServerState
 
 KEEP_ALIVE_S = 75.0
 """Longer than a load balancer's usual 60 s, so that we never close a connection it is about to reuse."""
@@ -338,6 +338,7 @@ class HttpProtocol(asyncio.Protocol):
             "headers": headers,
             "client": self._client,
             "server": self._address,
+            STOP: self.server.stop,
         }
 
     def _add(self, cycle: RequestCycle) -> None:

@@ -47,7 +47,6 @@ class HttpServer:
         self._app = app
         self.state = ServerState(app, limits, has_access_log=has_access_log)
         self._drain_timeout_s = drain_timeout_s
-        self._stop = asyncio.Event()
         self._is_forced = False
 
     async def serve(self, listener: socket.socket) -> None:
@@ -60,7 +59,7 @@ class HttpServer:
                 )
                 ticking = loop.create_task(self._tick())
                 try:
-                    await self._stop.wait()
+                    await self.state.stop.wait()
                     server.close()
                     await self._finish()
                 finally:
@@ -70,7 +69,7 @@ class HttpServer:
         """Stop accepting and finish open requests; a second call waits for none of them."""
         self._is_forced = self.state.is_draining
         self.state.is_draining = True
-        self._stop.set()
+        self.state.stop.set()
 
     async def _tick(self) -> None:
         state = self.state

@@ -9,6 +9,9 @@ from starlette.types import ASGIApp
 
 from gateway.settings import HttpLimits
 
+STOP = "penstock.stop"
+"""Key in a scope of the event that is set when the server drains: what has no end of its own waits for it."""
+
 
 class OpenConnection(Protocol):
     """A client's connection, as the server that watches it sees it."""
@@ -39,4 +42,5 @@ class ServerState:
         """Time in ticks: while this process is paused, clients cannot be late."""
         self.date_header = b""
         self.is_draining = False
+        self.stop = asyncio.Event()  # set once it drains
         self.is_leaving = False  # it drains soon: connections end with the answer that they have

@@ -12,6 +12,10 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.web.asgi_endpoint import Resource
 
+GOES_ON = "penstock.goes_on"
+"""Key in a scope of an answer without end: its handler sets ASKS, and finds BEGUN in the current version."""
+ASKS, BEGUN = "asks", "begun"
+
 
 @dataclass(eq=False, slots=True)
 class _Version:
@@ -44,7 +48,13 @@ class VersionedApp:
         return min(self._replaced, default=self.serial)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the current version."""
+        """Pass a request to the current version, and again where it outlives that."""
+        await self._pass(scope, receive, send)
+        while scope.get(GOES_ON) == ASKS:
+            scope[GOES_ON] = BEGUN
+            await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         version = self._current
         version.num_requests += 1
         try:

@@ -30,7 +30,7 @@ from gateway.settings import Settings, SettingsError
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.cors import cors_middleware
-from gateway.wiring.console import console_routes
+from gateway.wiring.console import console_routes, data_routes
 from gateway.wiring.model_builder import ModelBuilder
 from gateway.wiring.urls import (
     batch_routes,
@@ -123,6 +123,7 @@ def build_version(
     routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, shared, policies, guards)
     routes += console_routes(endpoints, policies)
+    routes += data_routes(endpoints, shared, policies, parts, models, served.engines, cache.answers)
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     _check_origins(keys, policies)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.routing import Route
 
+from backend.server.engine_client import EngineClient
+from cache.semantic_cache import SemanticCache
+from gateway.admin.access import AdminAccess
+from gateway.admin.live import LiveEndpoint, LiveView
+from gateway.admin.panels import Panels
+from gateway.admin.traffic import TrafficEndpoint
 from gateway.console import pages
+from gateway.endpoints.spec import EndpointParts
+from gateway.exchange.model_table import ModelTable
 from gateway.web.asgi_endpoint import RouteBuilder
+from gateway.wiring.worker_parts import WorkerParts
 from policies.document import Policies
 
 
@@ -17,4 +28,28 @@ def console_routes(endpoints: RouteBuilder, policies: Policies) -> list[Route]:
         endpoints.route("GET", "/console", "", pages.redirect),
         endpoints.route("GET", "/console/", "", pages.show_console),
         endpoints.route("GET", "/console/{name}", "", pages.show_file),
+    ]
+
+
+def data_routes(
+    endpoints: RouteBuilder,
+    shared: EndpointParts,
+    policies: Policies,
+    parts: WorkerParts,
+    models: ModelTable,
+    engines: Mapping[str, EngineClient],
+    cache: SemanticCache,
+) -> list[Route]:
+    """What runs now, and what it came to."""
+    if not policies.console:
+        return []
+    access, metrics = AdminAccess(shared.keys, policies.admin), parts.metrics
+    view = LiveView(policies.version, models, engines, parts.statuses, cache.store, metrics, parts.worker)
+    ledger = parts.routing.ledger
+    panels = Panels(shared.keys, shared.pipeline.admission, ledger, metrics, policies, cache)
+    return [
+        endpoints.route("GET", "/admin/live", "", LiveEndpoint(access, view, parts.live).show),
+        endpoints.route(
+            "GET", "/admin/traffic", "", TrafficEndpoint(access, parts.usage, metrics, panels).show
+        ),
     ]

@@ -26,6 +26,7 @@ from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.accounting.usage_rows import SCHEMA as USAGE_SCHEMA
 from gateway.accounting.usage_rows import UsageRows
+from gateway.admin.live import LiveFeed
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
 from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
@@ -102,6 +103,7 @@ class WorkerParts:
     data_dir: str = ""  # folder of what survives a restart
     keys: KeysWatch | None = None  # None: there is no keys file
     peers: WorkerPeers = field(default_factory=WorkerPeers)
+    live: LiveFeed = field(default_factory=LiveFeed)
 
     async def start(self) -> None:
         """Share limits from now on; each other part starts when it is used."""
@@ -144,6 +146,7 @@ class WorkerParts:
 
     def use_policies(self, policies: Policies) -> None:
         """Do the background work as this version says, and show its limits."""
+        self.live.version = policies.version
         tenants, tiers = policies.tenants, policies.tiers
         self.metrics.series.limits = {name: rules_of(name, tenants, tiers).limits.given for name in tenants}
         self.batches.runner.use(policies.batches)

@@ -8,7 +8,15 @@ from email.utils import formatdate
 import pytest
 
 from gateway.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable, UpstreamFailed
-from gateway.fleet.health import MAX_FAILURES_IN_ROW, MIN_CALLS, PROBE_S, Health, trouble_of
+from gateway.fleet.health import (
+    FIRST_PAUSE_S,
+    MAX_FAILURES_IN_ROW,
+    MIN_CALLS,
+    PROBE_S,
+    WINDOW_S,
+    Health,
+    trouble_of,
+)
 from tests.gateway.fleet.clock import Clock
 
 NOW_S = 1_700_000_000.0
@@ -53,6 +61,10 @@ def test_five_failures_in_a_row_put_it_out() -> None:
     assert probed.health.trouble is None
     probed.call(DOWN)
     assert probed.health.trouble == "failing" and probed.out == ["failing"]
+    assert probed.health.recent() == (2 * MAX_FAILURES_IN_ROW, 2 * MAX_FAILURES_IN_ROW - 1)
+    assert probed.health.out_s() == FIRST_PAUSE_S
+    probed.clock.now_s += WINDOW_S
+    assert probed.health.recent() == (0, 0) and probed.health.out_s() == 0.0
 
 
 def test_more_than_half_of_many_calls_put_it_out() -> None:

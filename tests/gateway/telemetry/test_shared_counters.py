@@ -37,12 +37,14 @@ def test_private_counters_are_their_own_total() -> None:
     counters = SharedCounters(3, 1)
     counters.values[1] += 2.5
     assert counters.totals() == [0.0, 2.5, 0.0]
+    assert counters.gauges(2) == [(os.getpid(), [0.0, 2.5])]
     counters.close()
 
 
 def test_workers_add_up_and_dead_ones_keep_only_counters(fds: list[int]) -> None:
     counters = SharedCounters(3, 1, fds, 0)
     assert counters.totals() == [0.0] * 3, "the other worker has not started"
+    assert counters.gauges(1) == [(os.getpid(), [0.0]), (0, [])]
     counters.values[0] = 1
     counters.values[1] = 10
     for restarts in range(2):
@@ -52,6 +54,7 @@ def test_workers_add_up_and_dead_ones_keep_only_counters(fds: list[int]) -> None
             assert worker.stdout is not None and worker.stdin is not None
             assert worker.stdout.readline() == b"ready\n"
             assert counters.totals() == [6.0, 17.0 + 7 * restarts, 0.0]
+            assert counters.gauges(1) == [(os.getpid(), [1.0]), (worker.pid, [5.0])]
             worker.kill()
             worker.wait()
         assert counters.totals() == [1.0, 17.0 + 7 * restarts, 0.0]
