@@ -139,7 +139,7 @@ class UsageEndpoint:
         self._rows = rows
 
     async def show(self, call: HttpCall) -> None:
-        """The sums that the URL asks for. Raises ApiError."""
+        """The sums of groups: `by`, `since`, `until`, `limit`, and a filter for each. Raises ApiError."""
         tenant = self._keys.identify(call.authorization).tenant
         query = UsageQuery.read(call.query, time.time())
         if not self._keys.is_open and tenant not in self._admin.principals:

@@ -45,7 +45,7 @@ class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: dict[str, Any]
 
 
-class _Create(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CreateMessageBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """POST /v1/messages/batches."""
 
     requests: Annotated[list[Any], Meta(min_length=1)]
@@ -187,7 +187,7 @@ class MessageBatchesEndpoint:
 
 def _lines(raw: bytes, max_lines: int) -> bytes:
     """The requests as the lines of a batch's file. Raises InvalidRequest naming the request and its field."""
-    given = typed(decode_body(raw), _Create).requests
+    given = typed(decode_body(raw), CreateMessageBatch).requests
     if len(given) > max_lines:
         raise refusals.wrong_value("requests", f"expected at most {max_lines}, got {len(given)}")
     first_with: dict[str, int] = {}

@@ -51,7 +51,7 @@ Limit = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
-class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What /v1/messages and its count_tokens have in common."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -72,7 +72,7 @@ class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     workspace_id: Any = None
 
 
-class MessagesRequest(_Fields, frozen=True, kw_only=True):
+class MessagesRequest(CountRequest, frozen=True, kw_only=True):
     """POST /v1/messages."""
 
     max_tokens: Limit | None = None  # required, except by count_tokens
@@ -165,7 +165,7 @@ def chat_names(body: dict[str, Any], chat: dict[str, Any]) -> tuple[tuple[str, s
     return *CHAT_NAMES, (r"\breasoning_effort\b", "output_config.effort" if is_given else "thinking")
 
 
-def _read_shared(request: _Fields, *, drops_hosted: bool) -> tuple[dict[str, Any], bool, list[str]]:
+def _read_shared(request: CountRequest, *, drops_hosted: bool) -> tuple[dict[str, Any], bool, list[str]]:
     _check_refused(request)
     ignored = _check_edits(request.context_management)
     messages = chat_messages(request.messages)
@@ -206,7 +206,7 @@ def _is_left(choice: Any, tools: Sequence[dict[str, Any]], ignored: Sequence[str
     return isinstance(choice, dict) and choice["function"]["name"] in names
 
 
-def _check_refused(request: _Fields) -> None:
+def _check_refused(request: CountRequest) -> None:
     for name, why in REFUSED.items():
         if getattr(request, name) not in (None, [], {}):
             raise refusals.unsupported(name, f"'{name}' is not supported: {why}. Leave it out")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
 from gateway.errors import NotFound
-from gateway.web.http_call import HttpCall
+from gateway.web.http_call import HttpCall, etag_of
 
 STATIC = Path(__file__).parent / "static"
 MEDIA_TYPES = {
@@ -30,7 +29,7 @@ HEADERS = {
 def _files() -> dict[str, tuple[bytes, str]]:
     """Content and ETag by name."""
     found = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
-    return {name: (data, f'"{hashlib.sha256(data).hexdigest()[:16]}"') for name, data in found.items()}
+    return {name: (data, etag_of(data)) for name, data in found.items()}
 
 
 async def redirect(call: HttpCall) -> None:
@@ -43,6 +42,11 @@ async def show_console(call: HttpCall) -> None:
     await _send(call, "index.html")
 
 
+async def show_docs(call: HttpCall) -> None:
+    """The page over /openapi.json."""
+    await _send(call, "docs.html")
+
+
 async def show_file(call: HttpCall) -> None:
     """A script or style of the page. Raises NotFound."""
     await _send(call, call.scope["path_params"]["name"])
@@ -52,7 +56,4 @@ async def _send(call: HttpCall, name: str) -> None:
     if name not in _files():
         raise NotFound("The console has no such file: begin at /console/.")
     data, etag = _files()[name]
-    is_known = etag in [each.strip() for each in call.read_header("if-none-match").split(",")]
-    body, status = (b"", 304) if is_known else (data, 200)
-    headers = {**HEADERS, "etag": etag}
-    await call.respond(body, MEDIA_TYPES[Path(name).suffix], status=status, headers=headers)
+    await call.respond_known(data, etag, MEDIA_TYPES[Path(name).suffix], headers=HEADERS)

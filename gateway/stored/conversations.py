@@ -24,12 +24,16 @@ MAX_ITEMS = 20
 """Items of one request that adds some, as at OpenAI."""
 
 
-class _NewConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewConversation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/conversations."""
+
     items: Annotated[list[Any], Meta(max_length=MAX_ITEMS)] | None = None
     metadata: Metadata | None = None
 
 
-class _NewItems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewItems(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Items that a conversation gets."""
+
     items: Annotated[list[Any], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
@@ -48,7 +52,7 @@ class ConversationsEndpoint(ObjectsEndpoint):
         tenant = self.tenant(call)
         if not self.store.is_enabled:
             raise InvalidRequest("The policies store nothing: send all items with each response.")
-        body = typed(await self._body(call), _NewConversation)
+        body = typed(await self._body(call), NewConversation)
         items = _checked(body.items or [])
         if len(encode(items)) > self.store.max_object_bytes:
             raise self.store.too_large("items")
@@ -66,7 +70,7 @@ class ConversationsEndpoint(ObjectsEndpoint):
     async def add_items(self, call: HttpCall) -> None:
         """Append items. Raises ApiError."""
         tenant = self.tenant(call)
-        items = _checked(typed(await self._body(call), _NewItems).items)
+        items = _checked(typed(await self._body(call), NewItems).items)
         await self.store.append(self.kind, call.path_id, tenant, items)
         await call.respond(encode(listing(items, has_more=False)))
 

@@ -20,7 +20,9 @@ MAX_METADATA_BYTES = 64 * 1024
 """Size of a body that has nothing but metadata."""
 
 
-class _NewMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What replaces the metadata of an object."""
+
     metadata: Metadata | None
 
 
@@ -50,7 +52,7 @@ class ObjectsEndpoint:
     async def update(self, call: HttpCall) -> None:
         """Replace its metadata. Raises ApiError."""
         tenant = self.tenant(call)
-        body = typed(decode_body(await call.read_json_bytes(MAX_METADATA_BYTES)), _NewMetadata)
+        body = typed(decode_body(await call.read_json_bytes(MAX_METADATA_BYTES)), NewMetadata)
 
         def change(stored: StoredObject) -> StoredObject:
             record = {**msgspec.json.decode(stored.record), "metadata": body.metadata or {}}

@@ -44,7 +44,7 @@ class StoredResponsesEndpoint(ObjectsEndpoint):
         return replace(stored, record=encode(failed), leased_until_s=0.0)
 
     async def show(self, call: HttpCall) -> None:
-        """The response, or its events after the one of the number `starting_after`. Raises ApiError."""
+        """The response, or with `stream` its events after the number `starting_after`. Raises ApiError."""
         if call.query.get("stream", "false") == "false":
             await super().show(call)
             return

@@ -99,6 +99,7 @@ class RouteBuilder:
         endpoint = AsgiEndpoint(
             recorder, label or "other", template, check_method, self._headers, error_format, labelled=labelled
         )
+        endpoint.handlers = handlers
         return Route(path, endpoint)
 
     def router(
@@ -151,6 +152,9 @@ class _DirectRouter(Router):
 
 class AsgiEndpoint:
     """One handler as an ASGI application. Spans show `template`, never the caller's path."""
+
+    handlers: Mapping[str, Handler] = MappingProxyType({})
+    """By method, for `/openapi.json`."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
@@ -195,6 +196,14 @@ class HttpCall:
         await self._start(status, fields, headers)
         await self._send({"type": "http.response.body", "body": body})
 
+    async def respond_known(
+        self, body: bytes, etag: str, media_type: bytes = JSON, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a whole response, without its body where the client has the one of this ETag."""
+        is_known = etag in [each.strip() for each in self.read_header("if-none-match").split(",")]
+        status, headers = 304 if is_known else 200, {**(headers or {}), "etag": etag}
+        await self.respond(b"" if is_known else body, media_type, status=status, headers=headers)
+
     async def start_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin a stream of server-sent events."""
         self.is_stream = True
@@ -233,6 +242,11 @@ class HttpCall:
         self.status = status
         self.is_started = True
         await self._send(message)
+
+
+def etag_of(body: bytes) -> str:
+    """The ETag of a body."""
+    return f'"{hashlib.sha256(body).hexdigest()[:16]}"'
 
 
 def _too_large(max_bytes: int) -> BodyTooLarge:

@@ -14,6 +14,7 @@ from gateway.admin.adapters import AdaptersEndpoint
 from gateway.admin.cache import CacheAccess, FeedbackEndpoint, InvalidationEndpoint
 from gateway.admin.feedback import DecisionFeedbackEndpoint
 from gateway.admin.health import LIVE_PATHS, READY_PATHS, HealthEndpoint
+from gateway.admin.openapi import OpenApiEndpoint
 from gateway.admin.policies import PoliciesEndpoint
 from gateway.admin.usage import UsageEndpoint
 from gateway.auth import KeyRing, key_ring
@@ -125,6 +126,8 @@ def build_version(
     routes += console_routes(endpoints, policies)
     routes += data_routes(endpoints, shared, policies, parts, models, served.engines, cache.answers)
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
+    described = OpenApiEndpoint(keys, routes, policies.version)
+    routes.append(endpoints.route("GET", "/openapi.json", "models", described.show))
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]
     _check_origins(keys, policies)
     router = endpoints.router(routes, opened, cors_middleware(policies.cors.origins))

@@ -28,6 +28,7 @@ def console_routes(endpoints: RouteBuilder, policies: Policies) -> list[Route]:
         endpoints.route("GET", "/console", "", pages.redirect),
         endpoints.route("GET", "/console/", "", pages.show_console),
         endpoints.route("GET", "/console/{name}", "", pages.show_file),
+        endpoints.route("GET", "/docs", "", pages.show_docs),
     ]
 
 

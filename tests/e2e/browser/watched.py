@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 FLAGS = (
     "--no-sandbox",
@@ -33,6 +41,7 @@ REFUSED = "Failed to load resource: the server responded with a status of "
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium. Playwright's event loop occupies this thread until it ends."""
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
         yield browser
