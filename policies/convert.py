@@ -19,6 +19,7 @@ from policies.errors import Place, Problem
 from policies.names import nearest
 from policies.nodes import place_in_scalar, place_of
 from policies.redaction import is_secret_field, looks_secret
+from policies.time_limit import check_time
 
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null")}
 _MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -43,12 +44,16 @@ def nearest_place(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
 
 
 class Converter:
-    """Converts the documents of one file. `places` maps each key's path to its location."""
+    """Converts the documents of one file. `places` maps each key's path to its location.
+
+    `outside` has each file and plug-in that is not built in: the field, and what it names.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.problems: list[Problem] = []
         self.places: dict[KeyPath, Place] = {}
+        self.outside: set[tuple[str, str]] = set()
 
     def report(self, node: yaml.Node, message: str) -> None:
         """Add a problem at the node's line."""
@@ -59,16 +64,9 @@ class Converter:
 
     def convert(self, node: yaml.Node, kind: inspect.Type, path: KeyPath) -> Any:  # noqa: ANN401 - any YAML value
         """Return the node's value as `kind`; report a problem and return None if it does not match."""
+        check_time()
         if isinstance(kind, inspect.Metadata):
-            value = self.convert(node, kind.type, path)
-            extra = kind.extra or {}
-            if value is not None and extra.get("cel"):
-                self._check_condition(node, value)
-            if value is not None and "names" in extra and (wanted := extra["names"].fault(value)):
-                hint = nearest(value, extra["names"].all())
-                self._report_value(node, path, wanted, hint)
-                return None
-            return self._resolved(value) if value is not None and extra.get("path") else value
+            return self._annotated(node, kind, path)
         if isinstance(kind, inspect.UnionType):
             if _scalar(node) is None:  # an explicit null selects the field's default
                 return None
@@ -86,6 +84,20 @@ class Converter:
             return self._plain(node, path)
         return self._leaf(node, kind, path)
 
+    def _annotated(self, node: yaml.Node, kind: inspect.Metadata, path: KeyPath) -> Any:  # noqa: ANN401 - as `convert`
+        """The value of a condition, a plug-in's name or a path, which JSON schema cannot check."""
+        value = self.convert(node, kind.type, path)
+        extra = kind.extra or {}
+        if value is not None and extra.get("cel"):
+            self._check_condition(node, value)
+        if value is not None and "names" in extra and (wanted := extra["names"].fault(value)):
+            hint = nearest(value, extra["names"].all())
+            self._report_value(node, path, wanted, hint)
+            return None
+        if value is not None and "names" in extra and value not in extra["names"].built_in:
+            self.outside.add((path[-1], value))
+        return self._resolved(node, path, value) if value is not None and extra.get("path") else value
+
     def _check_condition(self, node: yaml.Node, source: str) -> None:
         try:
             Condition(source)
@@ -94,11 +106,18 @@ class Converter:
                 place = place_in_scalar(node, str(self.file), fault.line, fault.column)
                 self.problems.append(Problem(place, fault.message))
 
-    def _resolved(self, path: str) -> str:
+    def _resolved(self, node: yaml.Node, keys: KeyPath, path: str) -> str | None:
         """Resolve a relative path against the folder of the policy file; `builtin:` names stay."""
         if path.startswith("builtin:"):
             return path
-        return str((self.file.parent / Path(path).expanduser()).resolve())
+        try:
+            found = str((self.file.parent / Path(path).expanduser()).resolve())
+        except (ValueError, RuntimeError, OSError):  # NUL, half a character, an unknown user, a loop
+            self.report(node, f"{'.'.join(keys)} is not a path that a file can have")
+            return None
+        field = next(key for key in reversed(keys) if not key.isdigit())
+        self.outside.add((field, found))
+        return found
 
     def _struct(self, node: yaml.Node, kind: inspect.StructType, path: KeyPath) -> dict[str, Any] | None:
         fields = {field.name: field for field in kind.fields}

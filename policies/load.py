@@ -33,6 +33,7 @@ from policies.passthrough import passthrough_problems
 from policies.redaction import hidden, redacted, secret_values
 from policies.releases import release_problems
 from policies.tenants import tenant_problems
+from policies.time_limit import check_time
 from policies.upstream import target_faults
 from policies.urls import api_url_fault, url_fault
 
@@ -40,6 +41,8 @@ _DOCUMENT = inspect.type_info(Document)
 _SECTIONS = {field.name: field.type for field in _DOCUMENT.fields}  # type: ignore[attr-defined]
 _SWITCHES = {name for name, kind in _SECTIONS.items() if isinstance(kind, inspect.Metadata)}
 _KINDS = ("engine", "upstream", "encoder")
+MAX_PROBLEMS = 500
+"""Further ones are counted: each message is compared with each secret."""
 _ENGINE_DEFAULTS = EngineModel(checkpoint="")
 
 
@@ -59,6 +62,7 @@ class Loaded:
     places: Mapping[KeyPath, Place]
     warnings: Sequence[Problem]
     secrets: frozenset[str] = frozenset()  # values that no message may show
+    outside: frozenset[tuple[str, str]] = frozenset()  # files and plug-ins: the field, and what it names
 
 
 def without_secrets(problem: Problem, secrets: Collection[str]) -> Problem:
@@ -69,20 +73,33 @@ def without_secrets(problem: Problem, secrets: Collection[str]) -> Problem:
     return Problem(place, redacted(problem.message, secrets))
 
 
-def load_folder(folder: Path, tenants: Collection[str] = ()) -> Loaded:
+def load_folder(
+    folder: Path, tenants: Collection[str] = (), texts: Mapping[Path, bytes] | None = None
+) -> Loaded:
     """The same with everything that was found out. Raises PolicyError.
 
-    `tenants`: those that callers can be whatever the policies say.
+    `tenants`: those that callers can be whatever the policies say. `texts` are read in place of the files.
     """
     merge = _Merge(tenants)
-    for path in policy_files(folder):
-        merge.add_file(path)
+    for path in policy_files(folder) if texts is None else sorted(texts):
+        merge.add_file(path, None if texts is None else texts[path])
     merge.check_references()
     if merge.problems:
-        problems = sorted(merge.problems, key=lambda p: (p.place.file, p.place.line))
-        raise PolicyError([without_secrets(problem, merge.secrets) for problem in problems])
-    warnings = [without_secrets(warning, merge.secrets) for warning in merge.warnings]
-    return Loaded(merge.policies(), merge.places, warnings, frozenset(merge.secrets))
+        raise PolicyError(_shown(merge.problems, merge.secrets))
+    warnings = _shown(merge.warnings, merge.secrets)
+    return Loaded(
+        merge.policies(), merge.places, warnings, frozenset(merge.secrets), frozenset(merge.outside)
+    )
+
+
+def _shown(problems: Sequence[Problem], secrets: Collection[str]) -> list[Problem]:
+    found = []
+    for problem in sorted(problems, key=lambda p: (p.place.file, p.place.line))[:MAX_PROBLEMS]:
+        check_time()
+        found.append(without_secrets(problem, secrets))
+    if (more := len(problems) - MAX_PROBLEMS) > 0:
+        found.append(Problem(found[-1].place, f"and {more} more problems after this one"))
+    return found
 
 
 def policy_files(folder: Path) -> list[Path]:
@@ -110,10 +127,11 @@ class _Merge:
         self.switches: dict[str, bool] = {}
         self.places: dict[KeyPath, Place] = {}
         self.secrets: set[str] = set()
+        self.outside: set[tuple[str, str]] = set()
 
-    def add_file(self, path: Path) -> None:
+    def add_file(self, path: Path, data: bytes | None) -> None:
         try:
-            documents = read_documents(path)
+            documents = read_documents(path, data)
         except PolicyError as error:
             self.problems += error.problems
             return
@@ -136,6 +154,7 @@ class _Merge:
         elif root.value != "":  # an empty document is fine
             converter.report(root, f"a policy document must be a mapping with {', '.join(_SECTIONS)}")
         self.problems += converter.problems
+        self.outside |= converter.outside
 
     def _add_switch(self, name: str, value: bool, places: dict[KeyPath, Place]) -> None:
         if name in self.switches:
@@ -146,14 +165,13 @@ class _Merge:
             self.places[(name,)] = places[(name,)]
 
     def _add_names(self, section: str, names: dict[str, Any], places: dict[KeyPath, Place]) -> None:
-        for name, value in names.items():
-            key = (section, name)
-            if name in self.sections[section]:
-                message = f"{section}.{name} is already defined at {self.places[key]}; remove one"
-                self._report(places[key], message)
-                continue
-            self.sections[section][name] = value
-            self.places.update({p: place for p, place in places.items() if p[:2] == key})
+        added = {name: value for name, value in names.items() if name not in self.sections[section]}
+        for key in ((section, name) for name in names if name not in added):
+            message = f"{section}.{key[1]} is already defined at {self.places[key]}; remove one"
+            self._report(places[key], message)
+        self.sections[section] |= added
+        own = (path for path in places if path[0] == section and len(path) > 1 and path[1] in added)
+        self.places.update({path: places[path] for path in own})
 
     def _report(self, place: Place, message: str) -> None:
         self.problems.append(Problem(place, message))
@@ -161,6 +179,7 @@ class _Merge:
     def check_references(self) -> None:
         """Report models without exactly one section, name clashes, and routes without a valid target."""
         for name, entry in self.sections["models"].items():
+            check_time()
             given = [kind for kind in _KINDS if ("models", name, kind) in self.places]
             if entry is not None and len(given) != 1:
                 what = " and ".join(given) if given else "none"
@@ -191,7 +210,7 @@ class _Merge:
 
     def _check_adapters(self, model: str, adapters: list[str]) -> None:
         """Report adapters that share a name with a model or route: clients ask for them by name."""
-        taken = {**self.sections["models"], **self.sections["routes"]}
+        taken = {**self.sections["models"], **self.sections["routes"]} if adapters else {}
         for adapter in adapters:
             place = self.places[("models", model, "engine", "adapters", adapter)]
             for name in (adapter, f"{model}:{adapter}"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from policies.errors import Place, PolicyError, Problem
+from policies.time_limit import check_time
 
 MAX_FILE_BYTES = 512 * 1024
 MAX_DEPTH = 24
@@ -41,6 +42,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        check_time()
         self.depth += 1
         if self.depth > MAX_DEPTH:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -51,15 +53,15 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
 
-def read_documents(path: Path) -> list[yaml.Node]:
-    """Return the root node of each document in the file. Raises PolicyError."""
+def read_documents(path: Path, data: bytes | None = None) -> list[yaml.Node]:
+    """Return the root node of each document in the file, or in `data` in its place. Raises PolicyError."""
     file = str(path)
     try:
-        size = path.stat().st_size
+        size = path.stat().st_size if data is None else len(data)
         if size > MAX_FILE_BYTES:
             message = f"is {size} bytes, over the limit of {MAX_FILE_BYTES} for a policy file; split it"
             raise PolicyError([Problem(Place(file), message)])
-        text = path.read_bytes().decode("utf-8-sig")
+        text = (path.read_bytes() if data is None else data).decode("utf-8-sig")
     except OSError as error:
         raise PolicyError([Problem(Place(file), f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:

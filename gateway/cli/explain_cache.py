@@ -17,7 +17,7 @@ from cache.question import normalised
 from cache.semantic_cache import MIN_COSINE, NEAR_COSINE
 from cache.verify import Verifier
 from cache.verify.guards import GUARDS, Guard, stopped_by, unreadable
-from gateway.cli.encoder_check import refuse_other_encoders
+from gateway.admin.encoder_check import refuse_other_encoders
 from gateway.encoder_fit import EncoderFit
 from gateway.response_cache.settings import CacheSettings
 from gateway.response_cache.use import MAX_CONTEXT_NEED

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from gateway.cli.encoder_check import refuse_other_encoders
+from gateway.admin.encoder_check import refuse_other_encoders
 from gateway.extras import refuse_missing_extras
 from gateway.keys_file import KeysFileError, read_keys
 from gateway.log import hide
@@ -58,7 +58,7 @@ class PolicyReader:
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
         # Here: a start needs none of what it imports.
-        from gateway.cli.check_policies import load_checked
+        from gateway.admin.policy_check import load_checked
 
         load = load_checked if self._checks_extras else load_folder
         return _texts(self._folder), load(self._folder, self._tenants())

@@ -34,6 +34,7 @@ from gateway.routing.condition_values import utc_now
 from gateway.routing.memory import RoutingMemory
 from gateway.routing.probe_result import Decision
 from gateway.screening.guards import Guards
+from gateway.screening.threads import FairThreads
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import Telemetry
 from gateway.telemetry.setup import OFF
@@ -54,6 +55,8 @@ _REFUSALS = {
 }
 _LIMITS = TimeLimits(None, None, 60)
 _TELEMETRY = Telemetry(OFF, Metrics(()))
+_THREADS = FairThreads()
+"""For long texts of all dry runs: each would leave threads of its own."""
 
 
 class DryRun:
@@ -67,7 +70,7 @@ class DryRun:
         self._live = live or Live()
         is_encoder_ready = self._live.ready.get(policies.encoder_name, True)
         self._embed = (embed or _embed(policies)) if is_encoder_ready else no_meaning
-        self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False)
+        self._guards = Guards(policies.guardrails, self._embed_all, asks_hooks=False, threads=_THREADS)
         targets = {name: target for name, route in policies.routes.items() if (target := route.usual_target)}
         self.models = ModelTable(map(self._model, policies.models), targets, stable_releases(policies.models))
 

@@ -13,8 +13,8 @@ from typing import TextIO
 
 from backend.errors import CheckpointError
 from backend.server.engine_check import check_model
+from gateway.admin.policy_check import load_checked
 from gateway.checkpoints import checkpoint_folder
-from gateway.cli.check_policies import load_checked
 from gateway.cli.init.ask import ask_plan, checkpoint_of
 from gateway.cli.init.documents import documents
 from gateway.cli.init.plan import ROUTE, Plan, make_plan

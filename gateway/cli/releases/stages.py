@@ -10,7 +10,7 @@ from typing import TextIO
 
 import yaml
 
-from gateway.cli.check_policies import load_checked
+from gateway.admin.policy_check import load_checked
 from gateway.cli.releases.command import entry_of
 from gateway.cli.releases.evaluations import read_evaluation
 from gateway.settings import SettingsError

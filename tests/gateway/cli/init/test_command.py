@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.admin.policy_check import load_checked
 from gateway.auth import KeyRing
-from gateway.cli.check_policies import load_checked
 from gateway.cli.init.plan import CACHES, GUARDS
 from gateway.cli.main import main
 from policies.load import load_folder

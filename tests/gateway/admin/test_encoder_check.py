@@ -12,8 +12,8 @@ from backend.encoder.checkpoint import BUILTIN, Reading, resolve
 from backend.encoder.identity import identity_of
 from cache.classifiers.linear import WEIGHTS as HEADS
 from cache.verify.verifier import WEIGHTS as VERIFIER
-from gateway.cli.check_policies import load_checked
-from gateway.cli.encoder_check import encoder_problems, refuse_other_encoders
+from gateway.admin.encoder_check import encoder_problems, refuse_other_encoders
+from gateway.admin.policy_check import load_checked
 from guardrails.checks.classifier import WEIGHTS as CLASSIFIER
 from policies.errors import PolicyError
 from policies.load import load_folder
