@@ -83,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     upstream_api_keys: dict[str, str] = {}  # as `upstream_places` names them
     upstream_proxies: dict[str, str] = {}  # by the same names; URLs, which may hold a password
     redis_url: str = ""  # of the cache; may hold a password
+    policy_folder: str = ""  # or file, of the policies; absolute
     # Filled by the supervisor:
     socket_paths: dict[str, str] = {}  # by model name: Unix socket of its engine or encoder process
     last_good_keys: str = ""  # what the keys file held when it was last good, for a worker that starts

@@ -12,6 +12,7 @@ from policies.choose import ChoiceCandidate, Choose
 from policies.document import ModelEntry, Policies
 from policies.releases import Capabilities
 from policies.routing import Choice, Routing, SignalsNeeded
+from policies.time_limit import check_time
 from policies.variables import MAPS, VARIABLES
 from router.log import Record
 from router.releases import Released, releases_of
@@ -47,6 +48,7 @@ def replay(records: Sequence[Record], policies: Policies) -> Replay:
     """Decide about each record again. Tokens are taken to be those of the recorded answer."""
     found, deciding = Replay(), _Deciding(records, policies)
     for record in records:
+        check_time()
         found.num_requests += 1
         choice = decide(record.facts, deciding.routing)
         before = record.model or REFUSED

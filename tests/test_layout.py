@@ -84,7 +84,6 @@ UNTESTED = {
     "backend/server/engine_check.py": "a child process of `penstock check`",
     "gateway/adapters/loader.py": "admin/test_adapters, over HTTP",
     "gateway/admin/health.py": "the application, over HTTP",
-    "gateway/admin/policies.py": "e2e reloads, over HTTP",
     "gateway/evaluation/guardrails/judging.py": "`penstock eval guardrails`",
     "gateway/evaluation/guardrails/profile.py": "`penstock eval guardrails`",
     "gateway/evaluation/vectors.py": "`penstock eval`",
@@ -103,7 +102,7 @@ UNTESTED = {
     "guardrails/train/names/__main__.py": "a training command, run by hand",
     "gateway/web/multipart.py": "files, over HTTP",
 }
-MAX_UNTESTED = 28
+MAX_UNTESTED = 27
 
 
 def tracked_files() -> list[Path]:

@@ -44,7 +44,7 @@ def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
     """Read the settings and the policies. Raises SettingsError, PolicyError or CheckpointError."""
     configure_logging(os.environ.get("PENSTOCK_LOG_FORMAT", "text"))  # for what is wrong with the settings
     folder = options.policies or settings.default_policies()
-    chosen = settings.read_settings(flags)
+    chosen = settings.read_settings({**flags, "policy_folder": str(folder.absolute())})
     configure_logging(chosen.log_format)
     hide(chosen.secrets)
     check_settings(chosen)

@@ -46,6 +46,7 @@ class PolicyState(msgspec.Struct, frozen=True, tag="policies"):
     num_failures: int = 0
     error: str = ""  # why the latest attempt failed; "" when it did not
     is_leaving: bool = False  # it drains soon: load balancers should send requests elsewhere
+    is_rolled_back: bool = False  # the files say something else than what is served
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

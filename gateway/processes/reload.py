@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -30,6 +31,7 @@ from policies.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Load = Callable[[], tuple[Policies, Settings]]
 """Reads the policies and the settings that follow from them, in a thread. Raises one of `_REFUSALS`."""
 
@@ -83,7 +85,7 @@ class Reloader:
             old = self.current
             try:
                 async with _limit(LOAD_TIMEOUT_S, "the policies were not read and their probes run"):
-                    policies, settings = await _in_thread(self._load)
+                    policies, settings = await in_thread(self._load)
                 if policies.version == old.policies.version:
                     self._forget_error()
                     return f"unchanged: {policies.version} is served already"
@@ -105,7 +107,7 @@ class Reloader:
             except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
                 raise self._failed(error) from None
             self._previous.pop()
-            return self._succeeded(old)
+            return self._succeeded(old, is_rolled_back=True)
 
     def on_worker(self, worker: ManagedProcess, progress: Progress) -> None:
         """Take note of a worker's progress line, and do what it asks for."""
@@ -171,17 +173,18 @@ class Reloader:
 
     def _forget_error(self) -> None:
         """The files say again what is served."""
-        if self.state.error:
-            self.state = msgspec.structs.replace(self.state, error="")
+        if self.state.error or self.state.is_rolled_back:
+            self.state = msgspec.structs.replace(self.state, error="", is_rolled_back=False)
             self._on_change()
 
-    def _succeeded(self, old: Version) -> str:
+    def _succeeded(self, old: Version, *, is_rolled_back: bool = False) -> str:
         self.state = PolicyState(
             self.current.policies.version,
             tuple(version.policies.version for version in self._previous),
             self.state.num_reloads + 1,
             self.state.num_failures,
             is_leaving=self.state.is_leaving,
+            is_rolled_back=is_rolled_back,
         )
         self._on_change()
         message = f"{self.current.policies.version} is served, {old.policies.version} before"
@@ -293,28 +296,29 @@ def _lost(old: Policies, new: Policies) -> str:
     return ", ".join(found[:MAX_LOST]) + more
 
 
-async def _in_thread(load: Load) -> tuple[Policies, Settings]:
+async def in_thread(work: Callable[[], T]) -> T:
     """`asyncio.to_thread` in a thread that nothing waits for at the end if it hangs."""
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[tuple[Policies, Settings]] = loop.create_future()
+    found: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: tuple[Policies, Settings] | Exception) -> None:
+    def settle(result: T | None, error: Exception | None) -> None:
         if found.done():  # it took too long
             return
-        if isinstance(result, Exception):
-            found.set_exception(result)
+        if error is not None:
+            found.set_exception(error)
         else:
-            found.set_result(result)
+            found.set_result(cast("T", result))
 
-    def work() -> None:
+    def run() -> None:
+        result, error = None, None
         try:
-            result: tuple[Policies, Settings] | Exception = load()
-        except Exception as error:  # noqa: BLE001 - the caller knows which
-            result = error
+            result = work()
+        except Exception as raised:  # noqa: BLE001 - the caller knows which
+            error = raised
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result)
+            loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, daemon=True, name="reads policies").start()
+    threading.Thread(target=run, daemon=True, name="reads policies").start()
     return await found
 
 

@@ -33,6 +33,7 @@ from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.cors import cors_middleware
 from gateway.wiring.console import console_routes, data_routes
 from gateway.wiring.model_builder import ModelBuilder
+from gateway.wiring.policy_routes import policy_routes
 from gateway.wiring.urls import (
     batch_routes,
     model_routes,
@@ -124,6 +125,7 @@ def build_version(
     routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, shared, policies, guards)
     routes += console_routes(endpoints, policies)
+    routes += policy_routes(endpoints, settings, policies, keys, parts, served.embed())
     routes += data_routes(endpoints, shared, policies, parts, models, served.engines, cache.answers)
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     described = OpenApiEndpoint(keys, routes, policies.version)

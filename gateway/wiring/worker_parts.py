@@ -28,6 +28,7 @@ from gateway.accounting.usage_rows import SCHEMA as USAGE_SCHEMA
 from gateway.accounting.usage_rows import UsageRows
 from gateway.admin.live import LiveFeed
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
+from gateway.admin.policy_changes import DraftThreads
 from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
 from gateway.database.database import Database
@@ -101,6 +102,7 @@ class WorkerParts:
     receivers: Sequence[Receive] = ()  # of a receipt for each request that has ended
     usage: UsageRows | None = None  # one of them; None: there is no database
     data_dir: str = ""  # folder of what survives a restart
+    drafts: DraftThreads = field(default_factory=DraftThreads)
     keys: KeysWatch | None = None  # None: there is no keys file
     peers: WorkerPeers = field(default_factory=WorkerPeers)
     live: LiveFeed = field(default_factory=LiveFeed)

@@ -1,0 +1,212 @@
+"""The folder of policies as operators see and change it: texts without secrets, writes that are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.settings import DEFAULT_POLICIES
+from policies.errors import Place, PolicyError, Problem
+from policies.load import policy_files
+from policies.nodes import MAX_FILE_BYTES
+from policies.redaction import HIDDEN, hidden, masked
+
+_NEW_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.yaml")
+
+
+Texts = Mapping[Path, bytes | None]
+"""What files hold; None: there is no such file."""
+
+
+class PolicyFile(msgspec.Struct, frozen=True):
+    """One file. Its digest is of what is shown: it tells whether that is still what is there."""
+
+    name: str
+    text: str = ""
+    digest: str = ""
+    locked: str = ""  # why it cannot be changed here
+    note: str = ""  # what else to know of it
+
+
+class PolicyFolder:
+    """A folder of YAML files, or one file. Its methods block."""
+
+    def __init__(self, path: Path, secrets: Collection[str] = ()) -> None:
+        """`secrets` are shown in no text."""
+        self.path = path
+        self._secrets = secrets
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self.path.parent if self.path.is_file() else self.path
+
+    @property
+    def locked(self) -> str:
+        """Why nothing can be written; "" where it can."""
+        if self.path == DEFAULT_POLICIES.absolute():
+            return "These policies ship with Penstock: serve a folder of your own with --policies DIR."
+        if os.access(self.folder, os.W_OK | os.X_OK):
+            return ""
+        with contextlib.suppress(OSError):
+            if os.statvfs(self.folder).f_flag & os.ST_RDONLY:
+                return f"{self.folder} is on a file system that is read-only."
+        return f"The user that the gateway runs as may not write into {self.folder}."
+
+    def hidden(self, text: str) -> str:
+        """The text without the gateway's secrets."""
+        return hidden(text, self._secrets)
+
+    def texts(self) -> dict[Path, bytes]:
+        """What each file holds. Raises PolicyError for one that cannot be read, and without any."""
+        return {path: _read(path) for path in policy_files(self.path)}
+
+    def files(self) -> list[PolicyFile]:
+        """What each file shows. Raises PolicyError as `texts`."""
+        return [self._file(path, data) for path, data in self.texts().items()]
+
+    def draft(self, changed: Mapping[str, str]) -> dict[Path, bytes]:
+        """All texts, with those of a draft in their place. Raises InvalidRequest or PolicyError."""
+        now = self.texts()
+        return now | {self._path(name, now): text.encode() for name, text in changed.items()}
+
+    def change(self, changed: Mapping[str, str], base: Mapping[str, str]) -> tuple[Texts, Texts]:
+        """What files hold before and after a change; `base` has the digests of files as they were read.
+
+        Raises InvalidRequest unless it may be written, or PolicyError as `texts`.
+        """
+        now = self.texts()
+        files = {path.name: self._file(path, data) for path, data in now.items()}
+        for name in sorted({**changed, **base}):
+            if (files[name].digest if name in files else "") != base.get(name, ""):
+                raise InvalidRequest(
+                    f"{name[:100]!r} has changed since it was read: read it again, and change that.",
+                    status=409,
+                    param="base",
+                    code="policies_changed",
+                )
+        after = {self._path(name, now): text.encode() for name, text in changed.items()}
+        for name, text in changed.items():
+            file = files.get(name, PolicyFile(name))
+            reason = self.locked or file.locked or (file.note if HIDDEN in text else "")
+            if reason:
+                raise InvalidRequest(f"{name!r}: {reason}", param="files", code="policies_read_only")
+        return {path: now.get(path) for path in after}, after
+
+    def write(self, texts: Texts) -> None:
+        """Replace these files, one after the other; None takes one away. Raises InvalidRequest."""
+        for path, data in texts.items():
+            try:
+                _replace(path.resolve(), data)
+            except OSError as error:
+                message = f"{path.name!r} cannot be written: {error.strerror}."
+                raise InvalidRequest(message, code="policies_read_only") from None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only one of all workers that changes the folder. Raises InvalidRequest where another is."""
+        opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                message = "Another change of the policies is being applied: wait, then read the files again."
+                raise InvalidRequest(message, status=409, code="policies_busy") from None
+            yield
+        finally:
+            os.close(opened)
+
+    def _path(self, name: str, known: Collection[Path]) -> Path:
+        """Raises InvalidRequest for a name that is neither a file's nor may become one."""
+        for path in known:
+            if path.name == name:
+                return path
+        if self.path.is_file() or not _NEW_NAME.fullmatch(name):
+            raise InvalidRequest(
+                f"{name[:100]!r} is no policy file here. A new one is called NAME.yaml, with letters, "
+                "digits, '.', '_' and '-', in a folder of policies.",
+                param="files",
+            )
+        return self.path / name
+
+    def _file(self, path: Path, data: bytes) -> PolicyFile:
+        if not path.resolve().is_relative_to(self.folder.resolve()):
+            locked = "It is a link to a file elsewhere, which is not shown: change it there."
+            return PolicyFile(path.name, digest=_digest(data), locked=locked)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return PolicyFile(path.name, digest=_digest(data), locked="It is not UTF-8 text.")
+        if len(data) > MAX_FILE_BYTES:
+            return PolicyFile(path.name, digest=_digest(data), locked=f"It is over {MAX_FILE_BYTES} bytes.")
+        shown, note = masked(text, self._secrets), ""
+        if shown != text:
+            pairs = zip(text.split("\n"), shown.split("\n"), strict=False)
+            line = next((n for n, (own, other) in enumerate(pairs, 1) if own != other), 0)
+            note = f"line {line} holds what may be a secret; put it into a variable before it is changed here"
+        return PolicyFile(path.name, shown, _digest(shown.encode()), note=note)
+
+
+def _read(path: Path) -> bytes:
+    """At most a byte more than a policy file may have. Raises PolicyError."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe would wait
+        with open(opened, "rb") as file:
+            if stat.S_ISREG(os.fstat(opened).st_mode):
+                return file.read(MAX_FILE_BYTES + 1)
+        message = "is not a file"
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+    raise PolicyError([Problem(Place(str(path)), message)])
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _replace(path: Path, data: bytes | None) -> None:
+    """All of it or nothing, also after a crash: another file first, then a rename. Raises OSError."""
+    if data is None:
+        path.unlink(missing_ok=True)
+        return
+    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
+        left.unlink(missing_ok=True)
+    opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with open(opened, "wb") as file:
+            _keep_owner(path, opened)
+            file.write(data)
+            file.flush()
+            os.fsync(opened)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _keep_owner(path: Path, opened: int) -> None:
+    """Give a new file the owner and mode of the one that it replaces."""
+    try:
+        old = path.stat()
+    except FileNotFoundError:
+        os.fchmod(opened, 0o644)
+        return
+    own = os.fstat(opened)
+    if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):
+        os.fchown(opened, old.st_uid, old.st_gid)
+    os.fchmod(opened, stat.S_IMODE(old.st_mode))

@@ -1,0 +1,165 @@
+"""The folder of policies: what is shown of it, and writes that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.policy_files import PolicyFolder
+from gateway.errors import InvalidRequest
+from gateway.settings import DEFAULT_POLICIES
+from policies.errors import PolicyError
+
+TEXT = "models:\n  one: {upstream: {base_url: 'http://h/v1'}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PolicyFolder:
+    (tmp_path / "a.yaml").write_text(TEXT)
+    return PolicyFolder(tmp_path, ["sk-of-the-gateway"])
+
+
+def change(folder: PolicyFolder, name: str, text: str) -> None:
+    base = {file.name: file.digest for file in folder.files()}
+    folder.write(folder.change({name: text}, base)[1])
+
+
+def test_a_change_is_written_with_the_mode_of_before_and_leaves_no_other_file(folder: PolicyFolder) -> None:
+    path = folder.path / "a.yaml"
+    path.chmod(0o640)
+    (folder.path / ".a.yaml.0123.tmp").write_text("left by a process that was killed")
+    change(folder, "a.yaml", "# ü 🦦\r\n" + TEXT)
+    assert path.read_bytes() == ("# ü 🦦\r\n" + TEXT).encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(folder.path) == ["a.yaml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_change_keeps_the_owner(folder: PolicyFolder) -> None:
+    os.chown(folder.path / "a.yaml", 1234, 4321)
+    change(folder, "a.yaml", TEXT + "\n")
+    status = (folder.path / "a.yaml").stat()
+    assert (status.st_uid, status.st_gid) == (1234, 4321)
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    folder: PolicyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InvalidRequest, match=r"'a.yaml' cannot be written: No space left on device"):
+        change(folder, "a.yaml", "models: {}\n")
+    assert (folder.path / "a.yaml").read_text() == TEXT
+    assert os.listdir(folder.path) == ["a.yaml"]
+
+
+def test_what_was_there_can_be_put_back(folder: PolicyFolder) -> None:
+    before, after = folder.change({"a.yaml": "x", "b.yaml": "y"}, {"a.yaml": folder.files()[0].digest})
+    folder.write(after)
+    assert [path.name for path in sorted(folder.path.iterdir())] == ["a.yaml", "b.yaml"]
+    folder.write(before)
+    assert folder.texts() == {folder.path / "a.yaml": TEXT.encode()}
+
+
+@pytest.mark.parametrize("base", [{}, {"a.yaml": ""}, {"a.yaml": "0" * 64}, {"gone.yaml": "0" * 64}])
+def test_a_change_on_another_text_is_refused(folder: PolicyFolder, base: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match="has changed since it was read") as caught:
+        folder.change({"a.yaml": "x"}, base)
+    assert caught.value.status == 409
+
+
+def test_a_file_that_has_come_meanwhile_is_not_replaced(folder: PolicyFolder) -> None:
+    base = {"a.yaml": folder.files()[0].digest}
+    (folder.path / "b.yaml").write_text("x-of: another\n")
+    with pytest.raises(InvalidRequest, match="'b.yaml' has changed"):
+        folder.change({"b.yaml": "x"}, base)
+
+
+def test_a_link_out_of_the_folder_is_neither_shown_nor_changed(
+    folder: PolicyFolder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = tmp_path_factory.mktemp("elsewhere") / "shadow"
+    secret.write_text("root:canary")
+    (folder.path / "b.yaml").symlink_to(secret)
+    shown = folder.files()[1]
+    assert (shown.name, shown.text) == ("b.yaml", "") and "link" in shown.locked
+    with pytest.raises(InvalidRequest, match="link to a file elsewhere"):
+        change(folder, "b.yaml", "x")
+    assert secret.read_text() == "root:canary"
+
+
+def test_a_link_within_the_folder_stays_one(folder: PolicyFolder) -> None:
+    (folder.path / "b.yaml").symlink_to("a.yaml")
+    change(folder, "b.yaml", "x-one: 1\n")
+    assert (folder.path / "b.yaml").is_symlink()
+    assert (folder.path / "a.yaml").read_text() == "x-one: 1\n"
+
+
+def test_a_secret_is_masked_and_its_mask_is_not_written_over_it(folder: PolicyFolder) -> None:
+    path = folder.path / "a.yaml"
+    path.write_text(TEXT + "# sk-of-the-gateway\n# password: hunter22\n")
+    file = folder.files()[0]
+    assert file.text == TEXT + "# ***\n# password: ***\n" and "line 3 " in file.note
+    with pytest.raises(InvalidRequest, match="line 3 holds what may be a secret"):
+        change(folder, "a.yaml", file.text)
+    change(folder, "a.yaml", TEXT)
+    assert path.read_text() == TEXT
+
+
+def test_what_is_no_text_is_locked(folder: PolicyFolder) -> None:
+    (folder.path / "a.yaml").write_bytes(b"\xff\xfe")
+    assert folder.files()[0].locked == "It is not UTF-8 text."
+    (folder.path / "a.yaml").write_bytes(b"#" * 600_000)
+    assert folder.files()[0].locked == "It is over 524288 bytes."
+
+
+def test_a_named_pipe_is_not_waited_for(folder: PolicyFolder) -> None:
+    os.mkfifo(folder.path / "b.yaml")
+    with pytest.raises(PolicyError, match=r"b.yaml: is not a file"):
+        folder.files()
+
+
+def test_one_file_in_place_of_a_folder(folder: PolicyFolder) -> None:
+    single = PolicyFolder(folder.path / "a.yaml")
+    change(single, "a.yaml", "x-one: 1\n")
+    with pytest.raises(InvalidRequest, match="is no policy file here"):
+        single.draft({"b.yaml": ""})
+
+
+def test_the_policies_that_ship_are_locked() -> None:
+    assert "ship with Penstock" in PolicyFolder(DEFAULT_POLICIES).locked
+
+
+def test_a_folder_that_cannot_be_written_is_locked(
+    folder: PolicyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert folder.locked == ""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert "may not write into" in folder.locked
+    with pytest.raises(InvalidRequest, match="may not write into"):
+        change(folder, "a.yaml", "x")
+
+
+def test_a_file_system_that_is_read_only_is_named() -> None:
+    found = [
+        line.split()[1]
+        for line in Path("/proc/mounts").read_text().splitlines()
+        if ",ro," in f",{line.split()[3]},"
+    ]
+    folders = [Path(name) for name in found if os.path.isdir(name)]
+    if not folders:
+        pytest.skip("nothing is mounted read-only here")
+    assert PolicyFolder(folders[0]).locked == f"{folders[0]} is on a file system that is read-only."
+
+
+def test_one_change_at_a_time(folder: PolicyFolder) -> None:
+    other = PolicyFolder(folder.path)
+    with folder.alone(), pytest.raises(InvalidRequest, match="Another change"), other.alone():
+        pass
+    with other.alone():
+        pass
