@@ -10,6 +10,7 @@ from backend.server.engine_client import EngineClient
 from cache.semantic_cache import SemanticCache
 from gateway.admin.access import AdminAccess
 from gateway.admin.live import LiveEndpoint, LiveView
+from gateway.admin.marks import MarksEndpoint
 from gateway.admin.panels import Panels
 from gateway.admin.traffic import TrafficEndpoint
 from gateway.console import pages
@@ -48,7 +49,9 @@ def data_routes(
     view = LiveView(policies.version, models, engines, parts.statuses, cache.store, metrics, parts.worker)
     ledger = parts.routing.ledger
     panels = Panels(shared.keys, shared.pipeline.admission, ledger, metrics, policies, cache)
+    marks = MarksEndpoint(access, policies.guardrails, shared.max_body_bytes)
     return [
+        endpoints.route("POST", "/admin/marks", "", marks.mark),
         endpoints.route("GET", "/admin/live", "", LiveEndpoint(access, view, parts.live).show),
         endpoints.route(
             "GET", "/admin/traffic", "", TrafficEndpoint(access, parts.usage, metrics, panels).show
