@@ -81,6 +81,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     adapter: str = ""  # content hash of the LoRA weights; "" is the base model
     adapter_name: str = ""  # the name it was requested by, for metrics
     traceparent: str = ""  # W3C trace context; "" when the request is not traced
+    wants_trace: bool = False  # in its last output
     grammar: GrammarSpec | None = None
     draft: DraftOptions | None = None  # None: the model's configuration
     priority: int = 0  # 1: background; computed when none with 0 has a prompt to compute
@@ -96,6 +97,29 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     logprob: float
     top: list[tuple[int, float]]  # (token id, logprob), most likely first
     rank: int = 0  # 1: the most likely token
+
+
+@dataclass(slots=True)
+class RequestTrace:
+    """The history of one request that asks for it; times are time.monotonic() of its engine, -1: never."""
+
+    traceparent: str  # "": its spans are not exported
+    request_id: str
+    num_prompt_tokens: int
+    arrival_s: float
+    scheduled_s: float = -1.0
+    first_token_s: float = -1.0
+    finished_s: float = -1.0
+    finish_reason: FinishReason | None = None
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
+    num_output_tokens: int = 0
+    num_decode_steps: int = 0
+    num_drafts: int = 0  # decode steps that verified a draft
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
+    drafters: dict[str, list[int]] = field(default_factory=dict)  # drafts, their tokens, those accepted
+    chunks: list[tuple[float, int, int]] = field(default_factory=list)  # (end time, start, tokens)
 
 
 class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -116,6 +140,7 @@ class StepOutput(msgspec.Struct, omit_defaults=True, kw_only=True):
     num_predicted: int = 0  # draft tokens from the request's prediction, included in num_drafted
     num_predicted_accepted: int = 0
     machine_s: float = 0.0  # worked for the request so far; an output without tokens tells only this
+    trace: RequestTrace | None = None  # with the last output of a request that `wants_trace`
 
 
 class TokenGrammar(Protocol):

@@ -3,7 +3,8 @@
 ApiError
 ├── InvalidRequest (400)   ├── Unauthorized (401)   ├── Forbidden (403)   ├── NotFound (404)
 ├── MethodNotAllowed (405) ├── BodyTooLarge (413)   ├── RateLimited (429) ├── ServerError (500)
-└── UpstreamFailed (502)   ├── Unavailable (503)    └── TimedOut (504)    └── ClientGone (499, never sent)
+├── UpstreamFailed (502)   ├── Unavailable (503)    └── TimedOut (504)    ├── Cancelled (499)
+└── ClientGone (499, never sent)
 """
 
 from __future__ import annotations
@@ -140,6 +141,14 @@ class ClientGone(ApiError):
     status = 499
     type = "client_closed_request"
     code = "client_closed_request"
+
+
+class Cancelled(ApiError):
+    """An operator has cancelled the request. The status is one with which no SDK tries again."""
+
+    status = 499
+    type = "request_cancelled"
+    code = "request_cancelled"
 
 
 def retry_after(seconds: float) -> dict[str, str]:

@@ -18,7 +18,7 @@ from backend.engine.outputs import ActiveRequest, build_output, cut_accepted
 from backend.engine.runner_protocol import Runner, StepResult
 from backend.engine.step_accountant import StepAccountant
 from backend.engine.step_recovery import StepRecovery
-from backend.engine.step_report import RequestTrace, StepReport
+from backend.engine.step_report import StepReport
 from backend.errors import AdapterGone, TryAgain
 from backend.kv.checkpoints import CheckpointPool
 from backend.kv.manager import KVManager
@@ -29,9 +29,18 @@ from backend.scheduler.scheduler import Scheduler
 from backend.speculative.drafter import Drafter
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
-from backend.speculative.speculator import Speculator
+from backend.speculative.speculator import PREDICTION, Speculator
 from backend.speculative.suffix import SuffixDrafter
-from backend.types import Draft, FinishReason, Plan, Request, ScheduledChunk, Sequence, StepOutput
+from backend.types import (
+    Draft,
+    FinishReason,
+    Plan,
+    Request,
+    RequestTrace,
+    ScheduledChunk,
+    Sequence,
+    StepOutput,
+)
 
 if TYPE_CHECKING:
     from backend.structured.compiler import GrammarCompiler
@@ -266,9 +275,10 @@ class Engine:
         sequence = chunk.sequence
         active = self._active[sequence.request.request_id]
         output, reason = build_output(active, chunk, result, i, self.scheduler.append_token)
-        if chunk.draft and self.speculator.is_from_prediction(sequence):
+        drafter = self.speculator.drafter_of(sequence) if chunk.draft else ""
+        if drafter == PREDICTION:
             output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
-        self._accountant.count_output(chunk, output)
+        self._accountant.count_output(chunk, output, drafter)
         if reason is not None:
             output.finish_reason = reason
             self._finish(sequence, reason)

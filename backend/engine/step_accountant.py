@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from backend.engine.step_report import GrammarReport, RequestTrace, StepReport
+from backend.engine.step_report import GrammarReport, StepReport
 from backend.kv.manager import KVManager
-from backend.types import FinishReason, Plan, ScheduledChunk, Sequence, StepOutput
+from backend.types import FinishReason, Plan, RequestTrace, ScheduledChunk, Sequence, StepOutput
 
 
 class StepAccountant:
@@ -48,8 +48,11 @@ class StepAccountant:
             for chunk in plan.chunks:
                 self._trace_chunk(chunk)
 
-    def count_output(self, chunk: ScheduledChunk, output: StepOutput) -> None:
-        """A chunk gave an output: one token and the accepted drafts, which share the time since the last."""
+    def count_output(self, chunk: ScheduledChunk, output: StepOutput, drafter: str = "") -> None:
+        """A chunk gave an output: one token and the accepted drafts, which share the time since the last.
+
+        `drafter`: whose draft was verified.
+        """
         sequence, num_tokens = chunk.sequence, 1 + output.num_accepted
         self._num_generated_tokens += num_tokens
         last_s = self._last_token_s.get(sequence)
@@ -64,6 +67,9 @@ class StepAccountant:
             self._drafts.append((chunk.draft_depth, output.num_accepted))
             if (trace := self._traces.get(sequence)) is not None:
                 trace.num_accepted_tokens += output.num_accepted
+                counts = trace.drafters.setdefault(drafter, [0, 0, 0])
+                for i, count in enumerate((1, len(chunk.draft), output.num_accepted)):
+                    counts[i] += count
 
     def report(self, plan: Plan, computed: Plan, grammars: GrammarReport | None) -> StepReport:
         """The step's figures. Of the plan, `computed` is what did not fail."""
@@ -82,9 +88,9 @@ class StepAccountant:
         )
 
     def add_request(self, sequence: Sequence) -> None:
-        """Trace a new request if its client does."""
+        """Trace a new request if its client asks for it."""
         request = sequence.request
-        if request.traceparent:
+        if request.traceparent or request.wants_trace:
             self._traces[sequence] = RequestTrace(
                 request.traceparent, request.request_id, sequence.num_prompt_tokens, sequence.arrival_s
             )

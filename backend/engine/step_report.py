@@ -1,4 +1,4 @@
-"""The records of the engine's work: a StepReport per step, a RequestTrace per finished traced request."""
+"""The record of the engine's work in one step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from backend.types import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +32,3 @@ class StepReport:
     drafts: list[tuple[int, int]] = field(default_factory=list)  # (depth, accepted tokens) of each draft
     grammars: GrammarReport | None = None  # None: no grammar was used
     work_s: float = 0.0  # that this thread or device worked; a busy machine does not lengthen it
-
-
-@dataclass(slots=True)
-class RequestTrace:
-    """The history of one traced request; times are time.monotonic(), -1: never."""
-
-    traceparent: str
-    request_id: str
-    num_prompt_tokens: int
-    arrival_s: float
-    scheduled_s: float = -1.0
-    first_token_s: float = -1.0
-    finished_s: float = -1.0
-    finish_reason: FinishReason | None = None
-    num_cached_tokens: int = 0
-    num_preemptions: int = 0
-    num_output_tokens: int = 0
-    num_decode_steps: int = 0
-    num_drafts: int = 0  # decode steps that verified a draft
-    num_drafted_tokens: int = 0
-    num_accepted_tokens: int = 0
-    chunks: list[tuple[float, int, int]] = field(default_factory=list)  # (end time, start, tokens)

@@ -36,7 +36,7 @@ from backend.server.engine_messages import (
 from backend.server.quote import PageIndex, PublishedPages
 from backend.server.token_proof import Challenge, TurnedAway, prove
 from backend.server.wire import Rejected
-from backend.types import Request, StepOutput
+from backend.types import Request, RequestTrace, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class RequestStream(AsyncIterator[StepOutput]):
         self.request_id = request_id
         self.has_begun = False  # the engine computes it, or has
         self.machine_s = 0.0  # the engine has worked for it so far
+        self.trace: RequestTrace | None = None  # at the end, where the request asks for it
         self._on_cancel = on_cancel
         self._pending: StepOutput | None = None
         self._error: EngineError | None = None
@@ -88,6 +89,7 @@ class RequestStream(AsyncIterator[StepOutput]):
         """Add an output from the engine. One without tokens says that the request has begun."""
         self.has_begun = True
         self.machine_s = output.machine_s
+        self.trace = output.trace
         if not output.token_ids and output.finish_reason is None:
             return
         output.request_id = self.request_id

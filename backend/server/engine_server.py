@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +37,7 @@ from backend.server.server import Server, ServerLimits
 from backend.server.spans import SpanEmitter
 from backend.server.stats import StatsCollector
 from backend.server.wire import Rejected
-from backend.types import Request, Sequence, StepOutput
+from backend.types import Request, RequestTrace, Sequence, StepOutput
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +110,9 @@ class EngineServer(Server[ToEngine]):
         """Compute one step and send its outputs, one message per gateway."""
         outputs = self._engine.step()
         self._broadcast_adapters()  # a request must not learn first that its adapter is gone
-        self._send_outputs(outputs)
+        self._send_outputs(outputs, self._hand_over_traces())
         if self._engine.last_report is not None:
             self._stats.observe(self._engine.last_report)
-        self._hand_over_traces()
 
     def _idle(self) -> float:
         """Poll the reading of adapters, which wakes no socket."""
@@ -179,13 +180,16 @@ class EngineServer(Server[ToEngine]):
         """Before the step that may be the last: a gateway must know which requests ran when we died."""
         self._send_outputs([StepOutput(request_id=each.request.request_id) for each in sequences])
 
-    def _send_outputs(self, outputs: list[StepOutput]) -> None:
+    def _send_outputs(
+        self, outputs: list[StepOutput], traces: Mapping[str, RequestTrace] = MappingProxyType({})
+    ) -> None:
         batches: dict[Gateway, list[StepOutput]] = {}
         for output in outputs:
             route = self._routes[output.request_id]
             if output.finish_reason is not None:
                 del self._routes[output.request_id]
                 self._stats.count_finished(output.finish_reason)
+                output.trace = traces.get(output.request_id)
             output.request_id = route.request_id
             batches.setdefault(route.connection, []).append(output)
         for connection, batch in batches.items():
@@ -240,11 +244,13 @@ class EngineServer(Server[ToEngine]):
             self._sent_adapters_version = adapters.version
             self._broadcast(_adapters_message(adapters))
 
-    def _hand_over_traces(self) -> None:
+    def _hand_over_traces(self) -> dict[str, RequestTrace]:
+        """Have spans made of the requests that have ended; returns their traces by request."""
         traces = self._engine.take_traces()
-        if self._spans is not None:
-            for trace in traces:
+        for trace in traces:
+            if self._spans is not None and trace.traceparent:
                 self._spans.emit(trace)
+        return {trace.request_id: trace for trace in traces}
 
 
 def _joined(digests: list[bytes]) -> bytes:

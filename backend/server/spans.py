@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from backend.config import EngineConfig
-from backend.engine.step_report import RequestTrace
+from backend.types import RequestTrace
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

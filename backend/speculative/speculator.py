@@ -178,10 +178,10 @@ class Speculator:
         tokens[1] += num_accepted
         self._verified.add(name)
 
-    def is_from_prediction(self, sequence: Sequence) -> bool:
-        """Whether the draft being verified is a piece of the request's prediction."""
+    def drafter_of(self, sequence: Sequence) -> str:
+        """Whose draft is being verified: a drafter's name, or "grammar" for tokens that one forces."""
         source = self._used(sequence)
-        return source is not None and source.drafter.name == PREDICTION
+        return "grammar" if source is None else source.drafter.name
 
     def _used(self, sequence: Sequence) -> _Source | None:
         speculation = self._active.get(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import takewhile
 from typing import Any, ClassVar
@@ -20,18 +20,18 @@ from gateway.exchange.endpoint import Ask, Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.fleet.fleet import Patience
-from gateway.providers.base import Deaths, ModelCall, RequestT
+from gateway.providers.base import Computed, Deaths, ModelCall, RequestT
 from gateway.requests.types import ChatRequest, ModelRequest
 from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
-from gateway.telemetry.request import RequestTelemetry
+from gateway.telemetry.request import Bar, RequestTelemetry
 from gateway.web.deadlines import Deadlines
 from guardrails.screen.screening import Screening
 from policies.choose import BestOf, Cascade
 from policies.retries import NO_RETRY
 from policies.routing import Choice
 from router.log import Placement
-from router.strategies import Decision
+from router.strategies import Candidate, Decision
 
 Translate = Callable[[dict[str, Any], Principal], Awaitable[dict[str, Any]]]
 """Another API's body → that of a chat."""
@@ -92,6 +92,7 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cascade: Escalation | None = None  # others, where the rules say `cascade` or `best_of`
     signals: Mapping[str, object] = msgspec.field(default_factory=dict)  # those that the rules have read
     conversation: bytes = b""  # identifies the messages, where later turns need to know their model
+    candidates: Sequence[Candidate] = ()  # that `decision` is among
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +102,15 @@ class Attempts:
     failed_models: list[str] = field(default_factory=list)
     deaths: Deaths = field(default_factory=Deaths)  # of engines that computed it
     placements: list[Placement] = field(default_factory=list)  # among replicas, where recorded
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What the parts of a request tell of their time, for its record."""
+
+    began_s: float  # by time.perf_counter
+    bars: list[Bar]  # stages and calls
+    computed: list[Computed] = field(default_factory=list)  # by our engines
 
 
 @dataclass(slots=True, eq=False)
@@ -117,8 +127,11 @@ class Exchange:
         default_factory=list
     )  # read_request: fields of a translated request
     admitted: Admitted = NOT_LIMITED  # admit, reserve: what is counted until it ends
+    kept: Kept | None = None  # keep_record: parts of its record, where they are kept
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     routed: Routed | None = None  # choose_model; what follows may take another model
+    # choose_model: gives the choice with every rule that was tried, and the values that it saw
+    decide_again: Callable[[], Choice] | None = None
     model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails
     reason: str = ""  # that of `routed`; call_model adds why another model answers
     # call_model: of its models, and of calls that have failed
@@ -215,7 +228,8 @@ class Exchange:
             is_translated=self.asked.endpoint.is_translated,
             clips_limit=self.asked.endpoint.clips_limit,
             deaths=self.attempts.deaths,
-            placements=None if self.noted is None else self.attempts.placements,
+            placements=None if self.noted is None and self.kept is None else self.attempts.placements,
+            computed=None if self.kept is None else self.kept.computed,
         )
 
 

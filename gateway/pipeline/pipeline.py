@@ -12,12 +12,14 @@ from gateway.auth import KeyRing
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.model_table import ModelTable
 from gateway.exchange.prompt_embedding import Embed, no_meaning
+from gateway.pipeline.recent_requests import RecentRequests
 from gateway.pipeline.stages.account import Account
 from gateway.pipeline.stages.admit import Admit
 from gateway.pipeline.stages.authorize import Authorize
 from gateway.pipeline.stages.call_model import CallModel
 from gateway.pipeline.stages.check_fields import CheckFields
 from gateway.pipeline.stages.choose_model import ChooseModel
+from gateway.pipeline.stages.keep_record import KeepRecord
 from gateway.pipeline.stages.learn import Learn
 from gateway.pipeline.stages.listen import Listen
 from gateway.pipeline.stages.look_up import LookUp
@@ -61,6 +63,7 @@ class PipelineParts:
     guards: Guards | None = None  # None: without an encoder
     clock: Callable[[], datetime] = utc_now  # of the rules' `time`
     receivers: Sequence[Receive] = ()  # of a receipt for each request that has ended
+    recent: RecentRequests | None = None  # None: no records are kept
     keeps_tried: bool = False  # whether choices list every rule that was tried, for explanations
 
 
@@ -84,6 +87,7 @@ class Pipeline:
         self.admission = Admission(policies, ledger)
         self.report = Report(parts.receivers, policies.version)
         stages: tuple[Stage, ...] = (
+            KeepRecord(parts.recent, keeps_texts=policies.observability.decision_texts),
             Authorize(keys, policies.version),
             self.report,
             ReadRequest(),
@@ -110,10 +114,11 @@ class Pipeline:
             ScreenAnswer(),
         )
         self._choosing = [stage for stage in _until(CheckFields, stages) if not stage.is_for_calls]
-        self._deciding = _until(ScreenRequest, stages)[2:]
+        self._deciding = _until(ScreenRequest, stages)[3:]
         # Those that the policies leave nothing to do cost requests nothing.
         has_shadows = any(action.shadow is not None for _, action in policies.actions())
         idle = {Mirror: not has_shadows, Listen: not has_shadows, ScreenAnswer: guards.is_empty}
+        idle[KeepRecord] = parts.recent is None
         self.stages = tuple(stage for stage in stages if not idle.get(type(stage)))
 
     async def run(self, exchange: Exchange) -> None:

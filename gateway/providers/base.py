@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from backend.types import RequestTrace
 from gateway.answer import Embedded, Generated, Relayed, Usage
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
 from router.log import Placement
@@ -20,6 +21,13 @@ class Deaths:
     """How often engines have died or hung while they computed one request, whichever models it asked."""
 
     num: int = 0
+
+
+class Computed(NamedTuple):
+    """A sequence that an engine of ours has computed."""
+
+    sent_s: float  # by time.perf_counter
+    trace: RequestTrace
 
 
 class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
@@ -35,6 +43,7 @@ class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):
     # The provider's, where it has begun and gives no answer.
     lost: list[Usage] = msgspec.field(default_factory=list)
     placements: list[Placement] | None = None  # the provider's, among replicas; None: not recorded
+    computed: list[Computed] | None = None  # the provider's, of engines; None: not recorded
     deaths: Deaths = msgspec.field(default_factory=Deaths)
     clips_limit: bool = False  # a token limit beyond the context is as good as none, as in Anthropic's API
 

@@ -56,6 +56,7 @@ class Selected(msgspec.Struct, frozen=True):
     why: str = ""  # for the request's reason
     gain: float | None = None  # where it has been predicted
     decision: Decision | None = None
+    candidates: Sequence[Candidate] = ()
 
 
 class Selection:
@@ -110,7 +111,7 @@ class Selection:
             ledger = self._memory.ledger
             left = section.budget_usd_per_day - ledger.models_usd({model.name for model in usable.values()})
             compiled.strategy.usd_target = ledger.pace(compiled.place, left)
-        return _selected(compiled.strategy.choose(candidates, gain, self._draw()), gain)
+        return _selected(compiled.strategy.choose(candidates, gain, self._draw()), gain, candidates)
 
     async def cascade(self, exchange: Exchange, section: Cascade) -> Selected:
         """The models to ask in order: those that are ready, or only the last one where the gain is high."""
@@ -192,8 +193,11 @@ class Selection:
         return found
 
 
-def _selected(decision: Decision, gain: float | None = None) -> Selected:
-    return Selected([decision.model], f"{decision.strategy}: {decision.reason}", gain, decision)
+def _selected(
+    decision: Decision, gain: float | None = None, candidates: Sequence[Candidate] = ()
+) -> Selected:
+    why = f"{decision.strategy}: {decision.reason}"
+    return Selected([decision.model], why, gain, decision, candidates)
 
 
 async def _quote(exchange: Exchange, model: ServedModel) -> Quote | None:

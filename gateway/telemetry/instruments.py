@@ -58,6 +58,7 @@ CALL_ERRORS: Final = (
     "Unavailable",
     "TimedOut",
     "ClientGone",
+    "Cancelled",
     "other",
 )
 """Classes of gateway.errors: why a model call failed. A closed set: no upstream's text becomes a label."""

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from types import TracebackType
 
 import msgspec
 
@@ -45,6 +48,34 @@ class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
         return "UpstreamFailed" if self.error_status >= 500 else "InvalidRequest"
 
 
+Bar = tuple[str, float, float, bool]
+"""A part of a request's time: name, start and end by `time.perf_counter`, whether a model is called."""
+
+
+class TimedStage:
+    """Notes when a stage begins and ends, around its span."""
+
+    __slots__ = ("_bars", "_name", "_span", "_start_s")
+
+    def __init__(self, bars: list[Bar], name: str, span: AbstractContextManager[object] | None) -> None:
+        self._bars = bars
+        self._name = name
+        self._span = span
+
+    def __enter__(self) -> None:
+        """Start the clock."""
+        if self._span is not None:
+            self._span.__enter__()
+        self._start_s = perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.append((self._name, self._start_s, perf_counter(), False))
+        if self._span is not None:
+            self._span.__exit__(kind, error, trace)
+
+
 class Telemetry:
     """The process's tracer and instruments; built once in `gateway.wiring.app`."""
 
@@ -77,9 +108,11 @@ class RequestTelemetry:
 
     __slots__ = (
         "_call_started_s",
+        "_called",
         "_ended",
         "_endpoint",
         "_first_chunk_s",
+        "_timeline",
         "annotate",
         "meter",
         "num_attempts",
@@ -97,6 +130,8 @@ class RequestTelemetry:
         self._call_started_s = 0.0
         self._first_chunk_s = 0.0
         self._ended = False
+        self._timeline: list[Bar] | None = None
+        self._called = ""  # the model, while it is
         self.num_attempts = 0  # calls of models, retries and fallbacks included
         self.target = ""  # of the upstream's targets, the one that was asked last
 
@@ -111,6 +146,14 @@ class RequestTelemetry:
     def traceparent(self) -> str:
         """W3C parent for the spans of other processes; "" when not traced."""
         return self.spans.propagation().get("traceparent", "")
+
+    def keep_timeline(self) -> list[Bar]:
+        """Keep when stages and calls begin and end, in the list that is returned, from now on."""
+        bars: list[Bar] = []
+        self._timeline = bars
+        span = None if self.spans is NO_SPANS else self.stage
+        self.stage = lambda name: TimedStage(bars, name, None if span is None else span(name))
+        return bars
 
     def propagation(self) -> dict[str, str]:
         """W3C headers for an upstream; empty when not traced."""
@@ -136,6 +179,7 @@ class RequestTelemetry:
         self._call_started_s = time.perf_counter()
         self.meter.call_started(metrics_label or model, self._call_started_s)
         self.spans.start_call(self._endpoint, model, provider, body, place)
+        self._called = model
 
     def cache_looked_up(self, outcome: str, metrics_label: str) -> None:
         """The cache was asked. `outcome`: one of instruments.CACHE_OUTCOMES."""
@@ -182,7 +226,11 @@ class RequestTelemetry:
 
     def call_ended(self, result: CallResult) -> None:
         """The model call has succeeded or failed."""
-        self.meter.call_ended(time.perf_counter(), result.usage, result.error_kind)
+        now_s = time.perf_counter()
+        self.meter.call_ended(now_s, result.usage, result.error_kind)
+        if self._timeline is not None and self._called:
+            self._timeline.append((f"call {self._called}", self._call_started_s, now_s, True))
+            self._called = ""
         if self.spans is not NO_SPANS:
             error_type = str(result.error_status) if result.error_status else result.error_type
             self.spans.end_call(self._call_attributes(result), error_type)

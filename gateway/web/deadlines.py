@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 from starlette.types import Receive
 
-from gateway.errors import ApiError, ClientGone, TimedOut
+from gateway.errors import ApiError, Cancelled, ClientGone, TimedOut
 
-CancelReason = Literal["disconnect", "first token", "idle", "total"]
+CancelReason = Literal["disconnect", "first token", "idle", "total", "operator"]
 
 TIMER_SLACK_S = 0.005
 """Event loops may fire a timer this much early."""
@@ -82,6 +82,11 @@ class Deadlines:
         self._is_paused = False
         self._mark_s = self._loop.time()
 
+    def cancel(self) -> None:
+        """End the answer, as an operator wishes, unless it has ended."""
+        if not self._timer.cancelled():
+            self._cancel_task("operator")
+
     def close(self) -> None:
         """Cancel nothing from now on."""
         self._timer.cancel()
@@ -94,6 +99,10 @@ class Deadlines:
         self._task.uncancel()
         if self.cancel_reason == "disconnect":
             return ClientGone("The client left before the answer was complete.")
+        if self.cancel_reason == "operator":
+            return Cancelled(
+                "The gateway's operator has cancelled this request. Ask them before it is sent again."
+            )
         limits = self._limits
         if self.cancel_reason == "first token":
             text = f"The model gave no first token within {limits.first_token_s:g} s"

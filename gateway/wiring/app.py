@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.routing import Route, Router
 
@@ -31,7 +31,7 @@ from gateway.settings import Settings, SettingsError
 from gateway.telemetry.request import Telemetry
 from gateway.web.asgi_endpoint import Resource, RouteBuilder
 from gateway.web.cors import cors_middleware
-from gateway.wiring.console import console_routes, data_routes
+from gateway.wiring.console import console_routes, data_routes, request_routes
 from gateway.wiring.model_builder import ModelBuilder
 from gateway.wiring.policy_routes import policy_routes
 from gateway.wiring.urls import (
@@ -108,6 +108,7 @@ def build_version(
     )
     guards = served.guards()
     optional = PipelineParts(telemetry, log, served.embed(), parts.routing, guards, receivers=parts.receivers)
+    optional = replace(optional, recent=parts.recent if policies.console else None)
     keys = key_ring(settings, None if parts.keys is None else parts.keys.live)
     pipeline = Pipeline(keys, models, cache, policies, optional)
     shared = EndpointParts(
@@ -126,6 +127,7 @@ def build_version(
     routes += moderation_routes(endpoints, shared, policies, guards)
     routes += console_routes(endpoints, policies)
     routes += policy_routes(endpoints, settings, policies, keys, parts, served.embed())
+    routes += request_routes(endpoints, policies, keys, parts)
     routes += data_routes(endpoints, shared, policies, parts, models, served.engines, cache.answers)
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     described = OpenApiEndpoint(keys, routes, policies.version)

@@ -12,7 +12,10 @@ from gateway.admin.access import AdminAccess
 from gateway.admin.live import LiveEndpoint, LiveView
 from gateway.admin.marks import MarksEndpoint
 from gateway.admin.panels import Panels
+from gateway.admin.requests import PATH as REQUESTS
+from gateway.admin.requests import RequestsEndpoint
 from gateway.admin.traffic import TrafficEndpoint
+from gateway.auth import KeyRing
 from gateway.console import pages
 from gateway.endpoints.spec import EndpointParts
 from gateway.exchange.model_table import ModelTable
@@ -56,4 +59,21 @@ def data_routes(
         endpoints.route(
             "GET", "/admin/traffic", "", TrafficEndpoint(access, parts.usage, metrics, panels).show
         ),
+    ]
+
+
+def request_routes(
+    endpoints: RouteBuilder, policies: Policies, keys: KeyRing, parts: WorkerParts
+) -> list[Route]:
+    """The last requests, and those that run."""
+    if not policies.console:
+        return []
+    requests = RequestsEndpoint(AdminAccess(keys, policies.admin), parts.peers)
+    # An id may have slashes, and end as the path of `cancel` does.
+    cancelling = {"POST": requests.cancel, "GET": requests.show}
+    return [
+        endpoints.route("GET", REQUESTS, "other", requests.list),
+        endpoints.route("GET", f"{REQUESTS}/in-flight", "other", requests.in_flight),
+        endpoints.methods(f"{REQUESTS}/{{id:path}}/cancel", "other", cancelling),
+        endpoints.route("GET", f"{REQUESTS}/{{id:path}}", "other", requests.show),
     ]

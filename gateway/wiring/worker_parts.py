@@ -29,12 +29,14 @@ from gateway.accounting.usage_rows import UsageRows
 from gateway.admin.live import LiveFeed
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
 from gateway.admin.policy_changes import DraftThreads
+from gateway.admin.requests import answer_peers
 from gateway.batches.service import BatchService
 from gateway.data_folder import data_folder_faults
 from gateway.database.database import Database
 from gateway.database.sqlite import SqliteDatabase
 from gateway.fleet.board import Board
 from gateway.fleet.memory import FleetMemory
+from gateway.pipeline.recent_requests import RecentRequests
 from gateway.processes.keys_watch import KeysWatch
 from gateway.processes.status import Statuses
 from gateway.processes.worker_peers import WorkerPeers
@@ -106,6 +108,7 @@ class WorkerParts:
     keys: KeysWatch | None = None  # None: there is no keys file
     peers: WorkerPeers = field(default_factory=WorkerPeers)
     live: LiveFeed = field(default_factory=LiveFeed)
+    recent: RecentRequests = field(default_factory=RecentRequests)  # the last requests, and those that run
 
     async def start(self) -> None:
         """Share limits from now on; each other part starts when it is used."""
@@ -217,6 +220,8 @@ def build_parts(
     receivers = [receipt_series(metrics), *([log_request] if settings.log_format == "json" else [])]
     if usage is not None:
         receivers.append(usage.receive)
+    recent, peers = RecentRequests(), _peers(settings, worker)
+    answer_peers(peers, recent)
     return WorkerParts(
         tracing,
         metrics,
@@ -231,7 +236,8 @@ def build_parts(
         keys=keys,
         receivers=receivers,
         usage=usage,
-        peers=_peers(settings, worker),
+        peers=peers,
+        recent=recent,
     )
 
 

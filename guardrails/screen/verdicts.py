@@ -42,6 +42,18 @@ class Unreadable:
     action: UnreadableAction
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found, and what followed; nothing of the text."""
+
+    check: Check
+    kind: str
+    outcome: Outcome
+
+
+MAX_FINDINGS = 100
+"""Those of one request that are listed; further ones count only."""
+
 Judgement = Judged | Unreadable
 
 OnVerdict = Callable[[str, Check, Outcome, str], None]
@@ -56,6 +68,7 @@ class Verdicts:
     """Counts findings, and tells telemetry of each."""
 
     def __init__(self, on_verdict: OnVerdict = _ignore) -> None:
+        self.findings: list[Finding] = []
         self._counts: Counter[str] = Counter()
         self._outcomes: set[Outcome] = set()
         self._changed: set[str] = set()
@@ -73,6 +86,7 @@ class Verdicts:
         if outcome == "changed":
             self._changed.add(name)
         self._outcomes.add(outcome)
+        self._list(check, kind, outcome)
         self._on_verdict(str(self), check, outcome, "")
 
     def add_unreadable(self, check: Check, language: str, outcome: Outcome) -> None:
@@ -83,8 +97,13 @@ class Verdicts:
         self._counts[f"{check}:{kind}"] += 1
         self._on_verdict(str(self), check, "unreadable", language)
         self._outcomes.add(outcome)
+        self._list(check, kind, outcome)
         if outcome != "unreadable":
             self._on_verdict(str(self), check, outcome, "")
+
+    def _list(self, check: Check, kind: str, outcome: Outcome) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(check, kind, outcome))
 
     @property
     def has_unchanged(self) -> bool:

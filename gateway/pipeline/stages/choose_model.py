@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -102,10 +103,13 @@ class ChooseModel(Stage):
         facts = self._facts.of(exchange, *self._routing.conditions(name))
         signals: Mapping[str, object] = {}
         try:
-            return self._routing.decide(name, facts, keep_tried=self._keeps_tried), signals
+            choice = self._routing.decide(name, facts, keep_tried=self._keeps_tried)
         except SignalsNeeded as needed:
             signals = await self._signals.of(exchange, needed.names, needed.keys)
-        return self._routing.decide(name, facts | signals, keep_tried=self._keeps_tried), signals
+            facts |= signals
+            choice = self._routing.decide(name, facts, keep_tried=self._keeps_tried)
+        exchange.decide_again = partial(self._routing.decide, name, facts, keep_tried=True)
+        return choice, signals
 
     async def _route(self, exchange: Exchange, choice: Choice, signals: Mapping[str, object]) -> Routed:
         """The model in its release, as the rules change it, with all that the decision leaves for later."""
@@ -125,6 +129,7 @@ class ChooseModel(Stage):
             cascade=self._escalation(rules, target, following) if rules is not None and following else None,
             signals=signals,
             conversation=conversation_of(exchange) if is_continued else b"",
+            candidates=selected.candidates,
         )
 
     def _released(self, exchange: Exchange, target: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.answer import Delta, Generated, Usage
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
-from gateway.providers.base import Deaths
+from gateway.providers.base import Computed, Deaths
 from gateway.providers.engine.choice_decoder import ChoiceDecoder, token_info
 from gateway.providers.engine.model import RETRY_S, EngineModel
 from gateway.providers.engine.resumption import Resumption
@@ -43,9 +44,15 @@ class Generation:
     """
 
     def __init__(
-        self, model: EngineModel, tokenizer: Tokenizer, jobs: list[SequenceJob], deaths: Deaths | None = None
+        self,
+        model: EngineModel,
+        tokenizer: Tokenizer,
+        jobs: list[SequenceJob],
+        deaths: Deaths | None = None,
+        computed: list[Computed] | None = None,
     ) -> None:
-        """`deaths`: what the request has met before, with other models."""
+        """`deaths`: what the request has met before, with other models. `computed` gets engines' traces."""
+        self._computed = computed
         self._model = model
         self._tokenizer = tokenizer
         self._jobs = jobs
@@ -76,6 +83,7 @@ class Generation:
         streams: list[RequestStream] = []
         paid_s = self._usage.machine_seconds
         try:
+            sent_s = time.perf_counter()
             streams = model.client.submit(requests)
             async with aclosing(merged(streams)) as outputs:
                 async for number, output in outputs:
@@ -97,6 +105,8 @@ class Generation:
         finally:
             for stream in streams:
                 stream.cancel()
+                if stream.trace is not None and self._computed is not None:
+                    self._computed.append(Computed(sent_s, stream.trace))
             self._usage.machine_seconds = paid_s + sum(stream.machine_s for stream in streams)
         async with aclosing(self._deltas()) as deltas:
             async for delta in deltas:

@@ -149,7 +149,7 @@ class EngineProvider:
         ]
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, with_reasoning(grammar, begins_inside, budget, tags))
-        return Generation(self._placed(call, jobs), tokenizer, jobs, call.deaths).answer(
+        return Generation(self._placed(call, jobs), tokenizer, jobs, call.deaths, call.computed).answer(
             shows_reasoning=reasoning.is_on and reasoning.is_shown,
             offers_tools=tools is not None,
             ignored_fields=ignored,
@@ -180,9 +180,9 @@ class EngineProvider:
                 jobs.append(job)
         await self._add_drafts(request, jobs)
         _add_grammar(jobs, grammar)
-        return Generation(self._placed(call, jobs), self.service.tokenizer, jobs, call.deaths).answer(
-            ignored_fields=ignored
-        )
+        return Generation(
+            self._placed(call, jobs), self.service.tokenizer, jobs, call.deaths, call.computed
+        ).answer(ignored_fields=ignored)
 
     async def embed(self, call: ModelCall[EmbeddingRequest]) -> Relayed:
         """Refuse: this model generates text."""
@@ -283,6 +283,7 @@ class EngineProvider:
             params=params,
             tenant_salt=call.tenant_salt,
             traceparent=call.traceparent,
+            wants_trace=call.computed is not None,
             priority=call.priority,
         )
         return SequenceJob(request, decoder, echo, counts_prompt=index == 0, tools=tools)

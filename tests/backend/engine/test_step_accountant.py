@@ -66,11 +66,11 @@ def test_trace_tells_prefill_chunks_from_decode_steps() -> None:
     decode = ScheduledChunk(traced, 5, 3, draft=(2, 2))
     accountant.begin_step()
     accountant.end_compute(Plan([decode]))
-    accountant.count_output(decode, StepOutput(request_id="a", num_accepted=1))
+    accountant.count_output(decode, StepOutput(request_id="a", num_accepted=1), "ngram")
     accountant.end_request(traced, "stop")
     accountant.end_request(other, "stop")
     (trace,) = accountant.take_traces()
     assert trace.chunks == [(2.0, 0, 5)] and trace.finished_s == 5.0 and trace.finish_reason == "stop"
     assert (trace.num_decode_steps, trace.num_drafts, trace.num_drafted_tokens) == (1, 1, 2)
-    assert trace.num_accepted_tokens == 1
+    assert trace.num_accepted_tokens == 1 and trace.drafters == {"ngram": [1, 2, 1]}
     assert accountant.take_traces() == []

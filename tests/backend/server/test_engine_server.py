@@ -46,6 +46,19 @@ async def test_submit_streams_tokens_and_ends(start_worker: StartWorker) -> None
     assert stats.generated_tokens_total == 25 and stats.ttft_s[-1] == 2 and stats.inter_token_s[-1] == 23
 
 
+async def test_a_request_that_asks_gets_its_trace_at_its_end(start_worker: StartWorker) -> None:
+    worker = await start_worker()
+    asking = msgspec.structs.replace(ask("a", [5, 6, 7], 20), wants_trace=True)
+    stream, other = worker.client.submit([asking, ask("b", [8], 5)])
+    outputs = await collect(stream)
+    await text(other)
+    trace = stream.trace
+    assert trace is not None and other.trace is None and outputs[-1].trace == trace
+    assert (trace.num_prompt_tokens, trace.num_output_tokens, trace.finish_reason) == (3, 20, "length")
+    assert trace.arrival_s <= trace.scheduled_s <= trace.first_token_s <= trace.finished_s
+    assert [chunk[1:] for chunk in trace.chunks] == [(0, 3)] or len(trace.chunks) == 3
+
+
 async def test_many_clients_at_once(start_worker: StartWorker) -> None:
     worker = await start_worker()
     clients = [EngineClient(worker.path) for _ in range(4)]

@@ -7,9 +7,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from backend.config import EngineConfig
-from backend.engine.step_report import RequestTrace
 from backend.server import spans
 from backend.server.spans import SpanEmitter, open_emitter
+from backend.types import RequestTrace
 
 TRACE_ID, PARENT_ID = "1" * 32, "2" * 16
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 from starlette.types import Message
 
-from gateway.errors import ClientGone, TimedOut
+from gateway.errors import Cancelled, ClientGone, TimedOut
 from gateway.web.deadlines import Deadlines, TimeLimits
 
 
@@ -127,3 +127,23 @@ async def test_closed_deadlines_do_nothing() -> None:
     messages.put_nowait({"type": "http.disconnect"})
     await asyncio.sleep(0.05)
     assert deadlines.cancel_reason is None
+
+
+async def test_an_operator_cancels_nothing_that_has_ended() -> None:
+    deadlines = Deadlines(60)
+    deadlines.close()
+    deadlines.cancel()
+    await asyncio.sleep(0)
+    assert deadlines.cancel_reason is None
+
+
+async def test_an_operator_cancels_once() -> None:
+    deadlines = Deadlines(60)
+    deadlines.cancel()
+    deadlines.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await forever()
+    error = deadlines.error()
+    deadlines.close()
+    assert isinstance(error, Cancelled) and (error.status, error.code) == (499, "request_cancelled")
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]

@@ -1,0 +1,177 @@
+"""What is kept of a request that has ended, and how it is shown: names and numbers, never a text or a key.
+
+Keeping refers to what the stages knew; words and tables are made when a record is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from backend.identifiers import CHOICE
+from gateway.answer import Usage
+from gateway.exchange.exchange import Exchange, Kept, Routed
+from gateway.providers.base import Computed
+from gateway.response_cache.directives import HEADER as CACHE_HEADER
+from guardrails.screen.verdicts import Finding
+from policies.routing import Choice, Outcome
+from router.log import Placement
+
+SIMILARITY, PROBABILITY = f"{CACHE_HEADER}-similarity", f"{CACHE_HEADER}-probability"
+MAX_CHARS = 200
+"""Of a value that a caller chooses, such as a header that a rule reads."""
+
+
+class Record(msgspec.Struct, frozen=True, eq=False):
+    """One request that has ended."""
+
+    row: dict[str, Any]  # the request in one line of a list
+    more: dict[str, Any]  # what its details add as it is
+    kept: Kept
+    usage: Usage
+    routed: Routed | None
+    decide_again: Callable[[], Choice] | None
+    placements: Sequence[Placement]
+    findings: Sequence[Finding]
+
+    def whole(self) -> dict[str, Any]:
+        """All of it."""
+        found = self.row | self.more
+        if self.routed is not None:
+            if self.routed.decision is not None:
+                found["strategy"] = self.routed.decision.strategy
+                found["values"] = dict(self.routed.decision.values)  # by candidate
+            found |= {"rule": self.routed.choice.rule, "rule_name": self.routed.choice.rule_name}
+            found["gain"] = self.routed.gain
+            found["candidates"] = msgspec.to_builtins(self.routed.candidates)
+        tried = [] if self.decide_again is None else self.decide_again().tried
+        return found | {
+            "tried": [_tried(each) for each in tried],
+            "placements": msgspec.to_builtins(self.placements),
+            "findings": msgspec.to_builtins(self.findings),
+            "tokens": msgspec.to_builtins(self.usage),
+            "tokens_per_s": self._tokens_per_s(),
+            "drafts": self._drafts(),
+            "timeline": list(self._timeline()),
+        }
+
+    def _tokens_per_s(self) -> float | None:
+        calls_s = [end_s - start_s for _, start_s, end_s, is_call in self.kept.bars if is_call]
+        first_ms = self.row["first_token_ms"]
+        if not calls_s or self.usage.completion_tokens < 2 or first_ms is None:
+            return None
+        took_s = calls_s[-1] - first_ms / 1e3
+        return round(self.usage.completion_tokens / took_s, 1) if took_s > 0 else None
+
+    def _drafts(self) -> dict[str, dict[str, int]]:
+        """By drafter, of all sequences."""
+        found: dict[str, dict[str, int]] = {}
+        for _, trace in self.kept.computed:
+            for name, counts in trace.drafters.items():
+                old = found.setdefault(name, {"drafts": 0, "proposed": 0, "accepted": 0})
+                for key, count in zip(old, counts, strict=True):
+                    old[key] += count
+        return found
+
+    def _timeline(self) -> Iterator[dict[str, Any]]:
+        """Bars in the order of a waterfall, each below the one that it is a part of."""
+        until_s = self.kept.began_s + self.row["duration_ms"] / 1e3
+        yield self._bar(
+            0, "http", self.kept.began_s, until_s, f"{self.row['endpoint']}, {self.row['status']}"
+        )
+        left = list(self.kept.computed)
+        for name, start_s, end_s, is_call in sorted(self.kept.bars, key=lambda bar: bar[1]):
+            yield self._bar(1, name, start_s, end_s)
+            own = [each for each in left if is_call and start_s <= each.sent_s <= end_s]
+            left = [each for each in left if each not in own]
+            for each in own:
+                yield from self._computed(each)
+
+    def _computed(self, computed: Computed) -> Iterator[dict[str, Any]]:
+        trace = computed.trace
+        offset_s = computed.sent_s - trace.arrival_s  # another process's or machine's clock
+        began_s = trace.scheduled_s if trace.scheduled_s >= 0 else trace.finished_s
+        yield self._bar(2, "queued", computed.sent_s, began_s + offset_s)
+        for number, (ended_s, start, num_tokens) in enumerate(trace.chunks):
+            text = f"{num_tokens} tokens from {start}"
+            if trace.num_cached_tokens and not number:
+                text += f", {trace.num_cached_tokens} before them cached"
+            yield self._bar(2, "prefill", began_s + offset_s, ended_s + offset_s, text)
+            began_s = ended_s
+        if trace.first_token_s >= 0:
+            text = f"{trace.num_output_tokens} tokens in {trace.num_decode_steps} steps"
+            text += f", preempted {trace.num_preemptions} times" if trace.num_preemptions else ""
+            for name, (_, proposed, accepted) in trace.drafters.items():
+                text += f", {accepted} of {proposed} drafted tokens of {name} accepted"
+            yield self._bar(2, "decode", trace.first_token_s + offset_s, trace.finished_s + offset_s, text)
+
+    def _bar(self, depth: int, name: str, start_s: float, end_s: float, text: str = "") -> dict[str, Any]:
+        start_ms, ms = _ms(start_s - self.kept.began_s), _ms(end_s - start_s)
+        return {"depth": depth, "name": name, "start_ms": start_ms, "ms": ms, "text": text}
+
+
+def record_of(exchange: Exchange, kept: Kept, prompt: str = "") -> Record:
+    """What is kept of an exchange that all other stages have settled."""
+    asked, routed, error, use = exchange.asked, exchange.routed, exchange.error, exchange.cache_use
+    first_s, usage = asked.telemetry.time_to_first_chunk_s, exchange.charged.usage
+    headers, findings = exchange.response_headers, _findings(exchange)
+    row = {
+        "id": asked.request_id,
+        "ended_s": time.time(),
+        "duration_ms": 1e3 * (time.perf_counter() - kept.began_s),
+        "first_token_ms": None if first_s is None else 1e3 * first_s,
+        "tenant": exchange.principal.tenant,
+        "key_id": exchange.principal.key_id,
+        "endpoint": asked.endpoint.name,
+        "asked": "" if routed is None else exchange.request.model,  # an unknown name may be any text
+        "model": "" if exchange.model is None else exchange.model.name,
+        "route": "" if routed is None else routed.choice.route,
+        "status": 200 if error is None else error.status,
+        "error": "" if error is None else type(error).__name__,
+        "cache": "" if use is None else use.outcome,
+        "findings": len(findings),
+        "input_tokens": usage.prompt_tokens,
+        "output_tokens": usage.completion_tokens,
+        "cost_usd": exchange.charged.usd,
+    }
+    more = {
+        "reason": exchange.reason,
+        "failed_models": exchange.attempts.failed_models,
+        "calls": asked.telemetry.num_attempts,
+        "cache_entry": "" if use is None else use.entry_key.hex(),
+        "cache_guard": "" if use is None else use.guard,
+        "cache_similarity": headers.get(SIMILARITY, ""),
+        "cache_probability": headers.get(PROBABILITY, ""),
+        "finish_reasons": getattr(exchange.answer, "finish_reasons", []),
+        "prompt": prompt,
+    }
+    if routed is not None:  # without what would keep an old version of the policies alive
+        routed = msgspec.structs.replace(routed, model=None, cascade=None)
+    placements = exchange.attempts.placements
+    return Record(row, more, kept, usage, routed, exchange.decide_again, placements, findings)
+
+
+def _findings(exchange: Exchange) -> Sequence[Finding]:
+    return () if exchange.screening is None else exchange.screening.verdicts.findings
+
+
+def _tried(outcome: Outcome) -> dict[str, Any]:
+    """A rule with its condition and the values that it saw, without names of people."""
+    values = {name: _shown(name, value) for name, value in outcome.values.items()}
+    shown = {"rule": outcome.rule, "condition": outcome.condition, "matched": outcome.matched}
+    return {**shown, "values": values}
+
+
+def _shown(name: str, value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if name == "request.user" or (name == "request.reasoning_effort" and not CHOICE.fullmatch(str(value))):
+        return "(not recorded)" if value else ""
+    return str(value)[:MAX_CHARS]
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
