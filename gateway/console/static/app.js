@@ -3,8 +3,9 @@
 import { get, key, setKey } from "./api.js";
 import { error, field, fill, h } from "./dom.js";
 import * as playground from "./playground.js";
+import * as requests from "./requests.js";
 
-const TABS = { playground };
+const TABS = { playground, requests };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
