@@ -84,7 +84,7 @@ def document(routes: Sequence[Route], version: str) -> Json:
 
 def _operation(method: str, path: str, handler: Handler, errors: str) -> Json:
     body = BODIES.get(path) if method == "POST" else None
-    described = _RAISES.sub("", inspect.getdoc(handler) or "").strip()  # the responses tell of errors
+    described = _described(handler) or _described(type(getattr(handler, "__self__", handler)))
     summary = (body.summary if body else "") or described.partition("\n")[0]
     is_call = body is not None and bool(body.summary)
     operation: Json = {
@@ -113,6 +113,11 @@ def _operation(method: str, path: str, handler: Handler, errors: str) -> Json:
     return operation
 
 
+def _described(what: object) -> str:
+    """Its docstring without the exceptions: the responses tell of errors."""
+    return _RAISES.sub("", inspect.getdoc(what) or "").strip()
+
+
 def _is_page(handler: Handler) -> bool:
     return handler.__module__ == "gateway.console.pages"
 
@@ -120,7 +125,7 @@ def _is_page(handler: Handler) -> bool:
 def _parameters(method: str, path: str, summary: str, *, is_call: bool) -> Iterator[Json]:
     for name in re.findall(r"{(\w+)}", path):
         yield {"name": name, "in": "path", "required": True, "schema": _TEXT}
-    for name in re.findall(r"`(\w+)`", summary) if method == "GET" else ():
+    for name in re.findall(r"`(\w+)(?:=\w+)?`", summary) if method == "GET" else ():
         yield {"name": name, "in": "query", "schema": _TEXT}
     for name in REQUEST_HEADERS if is_call else ():
         yield {"$ref": f"#/components/parameters/{name}"}
@@ -129,7 +134,7 @@ def _parameters(method: str, path: str, summary: str, *, is_call: bool) -> Itera
 def _content(method: str, path: str, handler: Handler, summary: str, body: Body | None) -> Json:
     kind = "text/html" if _is_page(handler) else MEDIA.get(path, _JSON) if method == "GET" else _JSON
     content: Json = {kind: {"schema": _OBJECT if kind == _JSON else {}}}
-    if "stream" in body.kind.__struct_fields__ if body else re.search(r"\bevents\b", summary):
+    if "stream" in body.kind.__struct_fields__ if body else re.search(r"\b(events|stream)\b", summary):
         content["text/event-stream"] = {"schema": _TEXT}
     return content
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
 from urllib.parse import urlsplit
 
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -27,6 +28,7 @@ FLAGS = (
     "--disable-sync",
     "--host-resolver-rules=MAP * 127.0.0.1",  # every name is ours, as it is for a page that rebinds its own
 )
+AXE = files("axe_playwright_python") / "axe.min.js"
 WIDE, NARROW = (1280, 800), (360, 720)
 TIMEOUT_MS = 60_000.0
 GRAVE = ("serious", "critical")
@@ -97,7 +99,11 @@ class Watched:
 
 def accessibility_faults(page: Page) -> list[str]:
     """What axe-core finds serious or critical: rule, element, and what is wrong with it."""
-    found = Axe().run(page, options=WCAG_AA).response["violations"]
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text("utf-8"))
+    found: list[dict[str, Any]] = page.evaluate(
+        "async of => (await axe.run(document, of)).violations", WCAG_AA
+    )
     return [
         f"{rule['id']} {node['target']}: {node['failureSummary']}"
         for rule in found

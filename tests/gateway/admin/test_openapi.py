@@ -37,6 +37,8 @@ async def shown(http: httpx.AsyncClient) -> dict[str, Any]:
 async def test_the_document_is_valid_openapi(shown: dict[str, Any]) -> None:
     assert shown["openapi"].startswith("3.1")
     validate(shown)
+    operations = [each for of in shown["paths"].values() for each in of.values()]
+    assert [each["operationId"] for each in operations if not each["summary"]] == []
 
 
 async def test_every_route_and_method_is_in_it_but_another_api_is_not() -> None:
@@ -84,6 +86,7 @@ async def test_streams_are_told_where_they_can_be_asked_for(shown: dict[str, Any
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"):
         assert media(path) == {"application/json", "text/event-stream"}
     assert "text/event-stream" in media("/v1/responses/{id}", "get")
+    assert "text/event-stream" in media("/admin/live", "get")
     assert media("/v1/embeddings") == {"application/json"}
     assert media("/metrics", "get") == {"text/plain"}
     assert media("/docs", "get") == {"text/html"}
