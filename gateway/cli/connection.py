@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gateway.admin.access import OWN_HEADER
 from gateway.cli.terminal_chat import error_message
 from gateway.gateway_url import gateway_url
 from gateway.settings import SettingsError
+
+
+class NoAnswer(SettingsError):
+    """There is no gateway, or its answer broke off."""
 
 
 class Connection:
@@ -40,10 +44,7 @@ class Connection:
             response = self._connection.getresponse()
             answer = response.read()
         except (OSError, http.client.HTTPException) as error:
-            where = f"{self._connection.host}:{self._connection.port}"
-            raise SettingsError(
-                f"{where} did not answer ({type(error).__name__}); is the gateway up?"
-            ) from None
+            raise self._no_answer(error) from None
         finally:
             self._connection.close()
         if response.status != 200:
@@ -56,3 +57,25 @@ class Connection:
             where = f"{self._connection.host}:{self._connection.port}"
             raise SettingsError(f"{where} answers {path} with something else than JSON: it is no gateway")
         return found
+
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """The JSON of each event of a stream, until it ends. Raises NoAnswer, or SettingsError: refused."""
+        try:
+            self._connection.request("GET", self._prefix + path, headers=self._headers)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                raise SettingsError(error_message(response.read(), response.status))
+            for line in response:
+                if line.startswith(b"data: "):
+                    found = json.loads(line.removeprefix(b"data: "))
+                    if "error" in found:  # the policies have changed
+                        raise SettingsError(found["error"]["message"])
+                    yield found
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise self._no_answer(error) from None
+        finally:
+            self._connection.close()
+
+    def _no_answer(self, error: Exception) -> NoAnswer:
+        where = f"{self._connection.host}:{self._connection.port}"
+        return NoAnswer(f"{where} did not answer ({type(error).__name__}); is the gateway up?")

@@ -24,6 +24,7 @@ from gateway.cli.commands import (
     router,
     schema,
     serve,
+    top,
     usage,
 )
 from gateway.cli.late_parser import LateParser
@@ -33,7 +34,7 @@ from gateway.cli.version import add_version
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
 COMMANDS = (
     init, serve, engine, endpoint_picker, check, explain, replay, policy, chat, models, adapters, cache,
-    guardrails, eval, router, batch, keys, usage, schema,
+    guardrails, eval, router, batch, keys, usage, top, schema,
 )  # fmt: skip
 """In the order of `penstock --help`."""
 
