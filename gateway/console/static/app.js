@@ -2,10 +2,11 @@
 
 import { get, key, setKey } from "./api.js";
 import { error, field, fill, h } from "./dom.js";
+import * as live from "./live.js";
 import * as playground from "./playground.js";
-import * as requests from "./requests.js";
+import * as traffic from "./traffic.js";
 
-const TABS = { playground, requests };
+const TABS = { playground, live, traffic };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
