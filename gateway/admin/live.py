@@ -1,7 +1,7 @@
-"""GET /admin/live: what engines, workers, upstreams and caches do now, once a second while a client reads.
+"""GET /admin/live: what engines, workers and upstreams do now, once a second while a client reads.
 
-All streams of a worker send the same snapshot, and none is made while there is no stream. What others of a
-worker's process hold is read from the memory that all workers share.
+All streams of a worker send the same snapshot, and none is made while there is no stream. Requests in flight
+are read from memory that all workers share, so that a worker that hangs is shown too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import psutil
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import EngineStats
 from backend.server.quote import wait_s
-from cache.memory_store import MemoryStore
 from gateway.admin.access import AdminAccess
 from gateway.errors import ClientGone, RateLimited, retry_after
 from gateway.exchange.model_table import ModelTable
 from gateway.exchange.shape import encode
 from gateway.fleet.target import Target
 from gateway.processes.status import Statuses
+from gateway.processes.worker_peers import WorkerPeers
 from gateway.requests import refusals
 from gateway.telemetry.metrics import Metrics
 from gateway.web.http_call import HttpCall
@@ -42,6 +42,8 @@ END_S = 0.25
 NUM_SAMPLES, MAX_AGE_S = 4, 10.0
 """Heartbeats come twice a second: speeds are means over three seconds."""
 KEEP_ALIVE = b": alive\n\n"
+WHAT = "live"
+"""What a worker asks the others, which tell the version of their policies and the size of their caches."""
 
 
 Sample = tuple[float, Mapping[str, EngineStats]]
@@ -51,10 +53,12 @@ Sample = tuple[float, Mapping[str, EngineStats]]
 class LiveFeed:
     """What all versions of the policies share in one worker."""
 
+    release: str = ""  # of Penstock
     version: str = ""  # of the policies that new requests see
     num_streams: int = 0
     latest: bytes = b""
     latest_s: float = -1.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=NUM_SAMPLES))
 
     def add(self, now_s: float, stats: Mapping[str, EngineStats]) -> Sample:
@@ -73,19 +77,20 @@ class LiveView:
     models: ModelTable
     engines: Mapping[str, EngineClient]
     statuses: Statuses
-    store: MemoryStore
     metrics: Metrics
-    worker: int
+    peers: WorkerPeers
 
-    def snapshot(self, feed: LiveFeed) -> dict[str, Any]:
+    async def snapshot(self, feed: LiveFeed) -> dict[str, Any]:
         """All of it, in names and numbers."""
+        told = (await self.peers.ask_all(WHAT)).by_worker
         now_s, models = time.monotonic(), self.models.models
         before_s, before = feed.add(now_s, {name: client.stats for name, client in self.engines.items()})
         passed_s = now_s - before_s
         return {
             "object": "live",
             "at_s": time.time(),
-            "worker": self.worker,
+            "worker": self.peers.number,
+            "release": feed.release,
             "policy": self.version,
             "streams": feed.num_streams,
             "engines": [
@@ -105,9 +110,9 @@ class LiveView:
             ],
             "workers": [
                 {"number": number, "pid": pid, "in_flight": num, "uptime_s": _uptime_s(pid)}
+                | told.get(number, {"policy": None, "cache_entries": None})
                 for number, pid, num in self.metrics.workers()
             ],
-            "cache": {"entries": len(self.store), "bytes": self.store.num_bytes},
         }
 
     def _engine(self, name: str, client: EngineClient, speeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +160,7 @@ class LiveEndpoint:
             if value not in ("0", "1"):
                 raise refusals.wrong_value("once", "expected 0 or 1")
         if call.query.get("once") == "1" or call.scope["method"] == "HEAD":
-            await call.respond(self._snapshot())
+            await call.respond(await self._snapshot())
             return
         if self._feed.num_streams >= MAX_STREAMS:
             raise RateLimited(
@@ -179,7 +184,7 @@ class LiveEndpoint:
             if self._feed.version != version:
                 call.scope[GOES_ON] = ASKS
                 return
-            event = KEEP_ALIVE + b"data: " + self._snapshot() + b"\n\n"
+            event = KEEP_ALIVE + b"data: " + await self._snapshot() + b"\n\n"
             writing = asyncio.ensure_future(call.write(event))
             leaving = asyncio.ensure_future(stop.wait())
             try:
@@ -194,12 +199,14 @@ class LiveEndpoint:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(call.end_stream(), END_S)
 
-    def _snapshot(self) -> bytes:
+    async def _snapshot(self) -> bytes:
         """The latest one, or a new one where that is old."""
-        feed, now_s = self._feed, time.monotonic()
-        if now_s - feed.latest_s > 0.9 * INTERVAL_S or feed.latest_s < 0:
-            feed.latest, feed.latest_s = encode(self._view.snapshot(feed)), now_s
-        return feed.latest
+        feed = self._feed
+        async with feed.lock:
+            now_s = time.monotonic()
+            if now_s - feed.latest_s > 0.9 * INTERVAL_S or feed.latest_s < 0:
+                feed.latest, feed.latest_s = encode(await self._view.snapshot(feed)), now_s
+            return feed.latest
 
 
 def _phase(client: EngineClient, status: str) -> str:

@@ -34,6 +34,7 @@ SPANS = {
     "30d": (30 * 86_400, "day"),
 }
 """Seconds, and the level of the series."""
+STEPS_S = {"minute": 60, "hour": 3600, "day": 86_400}
 _TIMES = {name: f"SUBSTR(period, 1, {LEVELS[name]})" for name in ("day", "hour")}
 GROUPS = {"tenant": "tenant", "model": "model", "route": "route", **_TIMES, "endpoint": "endpoint"}
 DEFAULTS = {"since": "24h", "by": "model", "limit": "50"}
@@ -85,7 +86,9 @@ class TrafficQuery(NamedTuple):
             return connection.execute(query, [level, since]).fetchall()
 
         groups = sums(column, _SUMS, f"ORDER BY {order} LIMIT {self.limit + 1}")
-        periods = sums("period", _SUMS, "ORDER BY period")
+        known = {period: counts for period, *counts in sums("period", _SUMS, "")}
+        ago = range(span_s // STEPS_S[level], -1, -1)
+        every = [period_of(level, self.now_s - number * STEPS_S[level]) for number in ago]
         first = {name for name, *_ in groups[:MAX_LINES]}
         lines: dict[str, dict[str, list[float]]] = defaultdict(dict)
         for period, name, *amounts in sums(f"period, {column}", "SUM(requests), SUM(cost_usd)", ""):
@@ -97,10 +100,10 @@ class TrafficQuery(NamedTuple):
             "source": "ledger",
             "since": since,
             "step": level,
-            "total": figures([sum(column) for column in zip(*(row[1:] for row in periods), strict=True)]),
+            "total": figures([sum(column) for column in zip(*known.values(), strict=True)]),
             "groups": [{"name": row[0], **figures(row[1:])} for row in groups[: self.limit]],
             "has_more": len(groups) > self.limit,
-            "series": [{"at": row[0], "groups": lines[row[0]], **figures(row[1:])} for row in periods],
+            "series": [{"at": at, "groups": lines[at], **figures(known.get(at, ()))} for at in every],
             "shares": [dict(zip(names, row, strict=True)) for row in pairs],
         }
 

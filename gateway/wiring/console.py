@@ -49,7 +49,7 @@ def data_routes(
     if not policies.console:
         return []
     access, metrics = AdminAccess(shared.keys, policies.admin), parts.metrics
-    view = LiveView(policies.version, models, engines, parts.statuses, cache.store, metrics, parts.worker)
+    view = LiveView(policies.version, models, engines, parts.statuses, metrics, parts.peers)
     ledger = parts.routing.ledger
     panels = Panels(shared.keys, shared.pipeline.admission, ledger, metrics, policies, cache)
     marks = MarksEndpoint(access, policies.guardrails, shared.max_body_bytes)

@@ -26,7 +26,7 @@ from gateway.accounting.stores import SCHEMA as COUNTERS_SCHEMA
 from gateway.accounting.stores import DatabaseCounters, RedisCounters
 from gateway.accounting.usage_rows import SCHEMA as USAGE_SCHEMA
 from gateway.accounting.usage_rows import UsageRows
-from gateway.admin.live import LiveFeed
+from gateway.admin.live import WHAT, LiveFeed
 from gateway.admin.policies import FIXED_POLICIES, PolicyControl
 from gateway.admin.policy_changes import DraftThreads
 from gateway.admin.requests import answer_peers
@@ -109,6 +109,14 @@ class WorkerParts:
     peers: WorkerPeers = field(default_factory=WorkerPeers)
     live: LiveFeed = field(default_factory=LiveFeed)
     recent: RecentRequests = field(default_factory=RecentRequests)  # the last requests, and those that run
+
+    def __post_init__(self) -> None:
+        self.peers.on(WHAT, lambda _: self._told())
+
+    def _told(self) -> dict[str, Any]:
+        """What the live view of another worker shows of this one."""
+        entries = sum(len(store.memory) for store in self.stores.values())
+        return {"policy": self.live.version, "cache_entries": entries}
 
     async def start(self) -> None:
         """Share limits from now on; each other part starts when it is used."""
@@ -238,6 +246,7 @@ def build_parts(
         usage=usage,
         peers=peers,
         recent=recent,
+        live=LiveFeed(release=_version()),
     )
 
 

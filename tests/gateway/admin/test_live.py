@@ -101,8 +101,12 @@ async def opened(worker: Worker) -> Connection:
 def view(*engines: tuple[str, EngineClient], phase: str = "loading") -> LiveView:
     parts = build_parts(Settings(), ["m"])
     statuses = {name: ProcessStatus(phase=phase) for name, _ in engines}
-    store = parts.memory_store(Policies().cache.memory)
-    return LiveView("v1", ModelTable([], {}), dict(engines), statuses, store, parts.metrics, 0)
+    return LiveView("v1", ModelTable([], {}), dict(engines), statuses, parts.metrics, parts.peers)
+
+
+async def engines(seen: LiveView, feed: LiveFeed) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await seen.snapshot(feed))["engines"]
+    return found
 
 
 def engine(**stats: object) -> EngineClient:
@@ -125,7 +129,7 @@ async def test_engines_tell_what_they_do() -> None:
         drafter_tokens_total={"ngram": [10, 7]},
         adapters_on_device=1,
     )
-    shown = view(("pico", client), ("pico#1", EngineClient("/none"))).snapshot(LiveFeed())["engines"]
+    shown = await engines(view(("pico", client), ("pico#1", EngineClient("/none"))), LiveFeed())
     assert [(each["name"], each["replica"], each["phase"]) for each in shown] == [
         ("pico", "0", "ready"),
         ("pico", "1", "loading"),
@@ -150,14 +154,14 @@ async def test_speeds_are_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -
             prompt_tokens_total=6 * steps,
             generated_tokens_total=2 * steps,
         )
-        [shown] = seen.snapshot(feed)["engines"]
+        [shown] = await engines(seen, feed)
         now_s += 1
     assert (shown["input_tokens_per_s"], shown["output_tokens_per_s"]) == (6.0, 2.0)
     assert shown["tokens_per_step"] == 8.0
     client.stats = EngineStats()  # it has started again
-    assert seen.snapshot(feed)["engines"][0]["input_tokens_per_s"] is None
+    assert (await engines(seen, feed))[0]["input_tokens_per_s"] is None
     now_s += 3600
-    assert seen.snapshot(feed)["engines"][0]["output_tokens_per_s"] is None
+    assert (await engines(seen, feed))[0]["output_tokens_per_s"] is None
 
 
 async def test_targets_tell_their_health(worker: Worker) -> None:
@@ -175,6 +179,7 @@ async def test_one_document(http: httpx.AsyncClient) -> None:
     assert (answer["object"], answer["policy"], answer["worker"]) == ("live", "v1", 0)
     [worker] = answer["workers"]
     assert worker["in_flight"] == 0 and worker["uptime_s"] > 0
+    assert (worker["policy"], worker["cache_entries"]) == ("v1", 0)
     assert (await http.head("/admin/live")).content == b""  # and it ends
 
 
@@ -182,9 +187,9 @@ async def test_nothing_is_computed_without_a_stream(worker: Worker, monkeypatch:
     made: list[LiveFeed] = []
     snapshot = LiveView.snapshot
 
-    def count(self: LiveView, feed: LiveFeed) -> dict[str, Any]:
+    async def count(self: LiveView, feed: LiveFeed) -> dict[str, Any]:
         made.append(feed)
-        return snapshot(self, feed)
+        return await snapshot(self, feed)
 
     monkeypatch.setattr(LiveView, "snapshot", count)
     streams = [await opened(worker) for _ in range(20)]

@@ -118,7 +118,8 @@ async def test_only_operators_may_look(http: httpx.AsyncClient) -> None:
 async def test_an_empty_ledger_is_no_error(tmp_path: Path) -> None:
     async with serving(str(tmp_path), is_open=True) as client:
         answer = (await client.get("/admin/traffic")).json()
-    assert (answer["source"], answer["groups"], answer["series"]) == ("ledger", [], [])
+    assert (answer["source"], answer["groups"], answer["shares"]) == ("ledger", [], [])
+    assert len(answer["series"]) == 25 and not any(each["requests"] for each in answer["series"])
     assert answer["total"]["requests"] == 0 and answer["total"]["p99_s"] is None
 
 
