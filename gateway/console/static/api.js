@@ -11,9 +11,9 @@ export function setKey(value) {
 
 /** An error of the gateway, in OpenAI's shape. */
 export class ApiError extends Error {
-  constructor(message, status, code, body) {
+  constructor(message, status, code, headers) {
     super(message);
-    Object.assign(this, { status, code, body });
+    Object.assign(this, { status, code, headers });
   }
 }
 
@@ -39,7 +39,7 @@ export async function send(path, { method = "GET", body, signal } = {}) {
     // Something between the page and the gateway has answered.
   }
   const message = found?.error?.message ?? `The gateway answered ${response.status}.`;
-  throw new ApiError(message, response.status, found?.error?.code, found);
+  throw new ApiError(message, response.status, found?.error?.code, response.headers);
 }
 
 export const get = async (path, signal) => (await send(path, { signal })).json();

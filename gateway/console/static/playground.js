@@ -1,7 +1,8 @@
 // Chat with a model, adapter or route, or with two side by side, and see why each answered as it did.
 
-import { get, key, readEvents, send } from "./api.js";
+import { get, key, post, readEvents, send } from "./api.js";
 import { error, field, fill, h } from "./dom.js";
+import { details } from "./record.js";
 import { curl, python } from "./snippets.js";
 
 export const title = "Playground";
@@ -80,6 +81,47 @@ function summary(headers, usage, startedMs, firstMs) {
   ]);
 }
 
+/** The record of a request that has just ended; null where the key may not read it. */
+async function recordOf(id, signal) {
+  for (let tries = 0; id && tries < 5; tries++) {
+    try {
+      return await get(`/admin/requests/${encodeURIComponent(id)}`, signal);
+    } catch (failure) {
+      if (failure.status !== 404) return null;
+      await new Promise((resolve) => setTimeout(resolve, 200)); // it settles after its last byte
+    }
+  }
+  return null;
+}
+
+/** Show a text with its findings marked; offsets count code points. */
+function showMarks(node, text, marks) {
+  const chars = [...text];
+  const pieces = [];
+  let end = 0;
+  for (const each of marks.filter((mark) => mark.end > mark.start)) {
+    if (each.start < end) continue;
+    pieces.push(chars.slice(end, each.start).join(""),
+      h("mark", { title: `${each.check}: ${each.kind}` }, chars.slice(each.start, each.end).join(""),
+        h("small", null, ` ${each.kind}`)));
+    end = each.end;
+  }
+  fill(node, pieces, chars.slice(end).join(""));
+}
+
+/** Why it was answered so: the request's record, and its findings as marks in the texts. */
+async function explain(id, nodes, known, signal) {
+  const record = await recordOf(id, signal);
+  if (!record) return;
+  fill(known, details(record));
+  if (!record.findings?.length) return;
+  const shown = nodes.filter((node) => node.textContent);
+  const texts = shown.map((node) => node.textContent.slice(0, 9000));
+  const findings = record.findings.map(({ check, kind }) => ({ check, kind }));
+  const { data } = await post("/admin/marks", { texts, findings }, signal);
+  data.forEach((marks, index) => marks.length && showMarks(shown[index], shown[index].textContent, marks));
+}
+
 /** One column: its model, its conversation, and what is known of each answer. */
 function column(number, names, signal) {
   const turns = [];
@@ -130,8 +172,11 @@ function column(number, names, signal) {
     if (calls.length) more.append(h("p", { class: "muted" }, "The next prompt is sent as the result of this call."));
     if (failure && failure.name !== "AbortError") more.append(error(failure.message));
     if (failure?.name === "AbortError") more.append(h("p", { class: "muted" }, "Stopped."));
-    if (headers) more.append(summary(headers, usage, startedMs, firstMs));
-    return { requestId: headers?.get("x-request-id"), asked, text, more };
+    headers ??= failure?.headers;
+    if (!headers) return;
+    const known = h("div", null, summary(headers, usage, startedMs, firstMs));
+    more.append(known);
+    await explain(headers.get("x-request-id"), [asked, text], known, signal).catch(() => {}); // the answer stands
   }
 
   const clear = () => { turns.length = 0; body = undefined; fill(log); };

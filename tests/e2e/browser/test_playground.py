@@ -48,7 +48,7 @@ class Gateway:
                 kind = "text/event-stream" if self.status == 200 else "application/json"
                 route.fulfill(status=self.status, body=self.answer, content_type=kind)
         else:
-            route.fulfill(status=404, json={"error": {"message": "not recorded", "code": "not_found"}})
+            route.fulfill(status=403, json={"error": {"message": "not an operator"}})
 
 
 def stream(*deltas: dict[str, Any], end: str = "data: [DONE]\n\n") -> str:
