@@ -4,9 +4,10 @@ import { get, key, setKey } from "./api.js";
 import { error, field, fill, h } from "./dom.js";
 import * as live from "./live.js";
 import * as playground from "./playground.js";
+import * as policies from "./policies.js";
 import * as traffic from "./traffic.js";
 
-const TABS = { playground, live, traffic };
+const TABS = { playground, live, traffic, policies };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");

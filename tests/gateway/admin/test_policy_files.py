@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
 import stat
 from pathlib import Path
@@ -56,6 +58,26 @@ def test_a_write_that_fails_leaves_the_old_file(
         change(folder, "a.yaml", "models: {}\n")
     assert (folder.path / "a.yaml").read_text() == TEXT
     assert os.listdir(folder.path) == ["a.yaml"]
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(folder: PolicyFolder) -> None:
+    path = folder.path / "a.yaml"
+    texts = [letter * 200_000 for letter in (b"a", b"b")]
+    context = multiprocessing.get_context("fork")
+    for _ in range(12):
+        before = path.stat().st_ino
+        writer = context.Process(target=_write_on_and_on, args=(folder, path, texts))
+        writer.start()
+        while path.stat().st_ino == before and writer.is_alive():
+            pass
+        writer.kill()
+        writer.join()
+        assert path.read_bytes() in texts
+
+
+def _write_on_and_on(folder: PolicyFolder, path: Path, texts: list[bytes]) -> None:
+    for text in itertools.cycle(texts):
+        folder.write({path: text})
 
 
 def test_what_was_there_can_be_put_back(folder: PolicyFolder) -> None:
