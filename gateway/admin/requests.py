@@ -55,7 +55,7 @@ class RequestsEndpoint:
         found = [each["record"] for each in answers.by_worker.values() if each["record"] is not None]
         if not found:
             raise NotFound(
-                f"No record has this id: each worker keeps its last {NUM_KEPT} requests that have ended."
+                f"No record has this id. Each worker keeps its last {NUM_KEPT}: GET {PATH} lists them."
                 + _missing(answers),
                 param="id",
             )

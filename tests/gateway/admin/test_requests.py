@@ -211,3 +211,25 @@ async def test_unknown_callers_leave_no_record(http: httpx.AsyncClient) -> None:
     response = await http.post(CHAT, json=BODY, headers={"authorization": "Bearer sk-unknown-canary"})
     assert response.status_code == 401
     assert (await admin(http, ""))["data"] == []
+
+
+OPEN = {"host": "localhost", "content-type": "application/json", "x-penstock-console": "1"}
+
+
+@pytest.mark.parametrize("path", ["", "/in-flight", "/a", "/a/cancel"])
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [("host", "evil.example"), ("host", "127.0.0.1.nip.io"), ("origin", "http://evil.example")],
+)
+async def test_without_keys_other_sites_get_nothing(path: str, header: str, value: str) -> None:
+    async with http_client(build_app(Settings(), Policies())) as http:
+        method = "POST" if path.endswith("/cancel") else "GET"
+        answer = await http.request(method, REQUESTS + path, headers=OPEN | {header: value})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "administration_forbidden")
+
+
+async def test_without_keys_a_cancel_needs_our_header() -> None:
+    async with http_client(build_app(Settings(), Policies())) as http:
+        without = {name: value for name, value in OPEN.items() if name != "x-penstock-console"}
+        assert (await http.post(f"{REQUESTS}/a/cancel", headers=without)).status_code == 403
+        assert (await http.post(f"{REQUESTS}/a/cancel", headers=OPEN)).status_code == 404
