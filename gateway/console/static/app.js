@@ -5,9 +5,10 @@ import { error, field, fill, h } from "./dom.js";
 import * as live from "./live.js";
 import * as playground from "./playground.js";
 import * as policies from "./policies.js";
+import * as requests from "./requests.js";
 import * as traffic from "./traffic.js";
 
-const TABS = { playground, live, traffic, policies };
+const TABS = { playground, live, requests, traffic, policies };
 
 const main = document.getElementById("main");
 const tabs = document.getElementById("tabs");
