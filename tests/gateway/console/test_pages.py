@@ -63,5 +63,11 @@ def test_files_hold_nothing_that_could_run_a_text(name: str, what: str) -> None:
     assert re.findall(FORBIDDEN[what], (STATIC / name).read_text()) == []
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
+def test_modules_import_files_that_are_there(name: str) -> None:
+    imported = re.findall(r'from "\./([^"]+)"', (STATIC / name).read_text())
+    assert set(imported) <= set(FILES)
+
+
 def test_the_page_is_small() -> None:
     assert sum(path.stat().st_size for path in STATIC.iterdir()) <= MAX_BYTES
