@@ -14,7 +14,9 @@ import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +65,12 @@ class SharedCounters:
         """Every counter, summed over the workers."""
         if not self._fds:
             return list(self.values)
-        sums = [0.0] * len(self.values)
+        sums = np.zeros(len(self.values))
         for pid, values in self._read_all():
-            if not psutil.pid_exists(pid):
-                values[: self._num_gauges] = [0.0] * self._num_gauges
-            sums = [a + b for a, b in zip(sums, values, strict=True)]
-        return sums
+            start = 0 if psutil.pid_exists(pid) else self._num_gauges
+            sums[start:] += values[start:]
+        found: list[float] = sums.tolist()
+        return found
 
     def gauges(self, count: int) -> list[tuple[int, list[float]]]:
         """The process and the first `count` counters of each worker; without reading the others."""
@@ -86,13 +88,13 @@ class SharedCounters:
         if self._map is not None:
             self._map.close()
 
-    def _read_all(self) -> Iterator[tuple[int, list[float]]]:
+    def _read_all(self) -> Iterator[tuple[int, NDArray[np.float64]]]:
         num_bytes = (1 + len(self.values)) * COUNTER_BYTES
         for fd in self._fds:
             content = os.pread(fd, num_bytes, 0)
             if len(content) == num_bytes:  # shorter: its worker has not created it
-                pid, *values = array("d", content)
-                yield int(pid), values
+                values = np.frombuffer(content)
+                yield int(values[0]), values[1:]
 
 
 def _map_counters(fd: int, size: int) -> mmap.mmap:
