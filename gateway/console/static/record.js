@@ -7,7 +7,7 @@ const COLOURS = { http: "--muted", queued: "--warn", prefill: "--c4", decode: "-
 
 export const ms = (value) =>
   value === null || value === undefined ? "" : value < 10 ? `${value.toFixed(2)} ms` : value < 10000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`;
-export const usd = (value) => (value ? `$${value.toPrecision(3)}` : "$0");
+export const usd = (value) => `$${(value ?? 0).toLocaleString("en", { maximumSignificantDigits: 3 })}`;
 const percent = (value) => `${Math.round(100 * value)} %`;
 const some = (...words) => words.filter(Boolean).join(", ");
 
