@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from gateway.auth import KeyRing, Principal
@@ -12,13 +13,17 @@ from policies.tenants import AdminSection
 
 OWN_HEADER = "x-penstock-console"
 """Sent by our own clients with each change. A form of another site's page cannot send it."""
+_HOST = re.compile(r"([a-zA-Z0-9.]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
+OWN_SITES = ("", "same-origin", "none")
+"""What browsers say of a request by our own page, and by the address bar; other clients say nothing."""
 
 
 class AdminAccess:
     """The policies' `admin.principals`; without any API key, every caller on the loopback interface.
 
     A key travels in a header, never in a cookie, so another site's page has nothing to use. Without keys
-    such a page is kept out by its `Host` (after DNS rebinding), its `Origin`, and our header.
+    such a page is kept out by its `Host` (after DNS rebinding), its `Origin`, which an image has not, its
+    `Sec-Fetch-Site`, and our header.
     """
 
     def __init__(self, keys: KeyRing, admin: AdminSection) -> None:
@@ -60,7 +65,8 @@ def _check_loopback(call: HttpCall) -> None:
             param="host",
             code="administration_forbidden",
         )
-    if origin and urlsplit(origin).netloc != host:
+    is_other = bool(origin) and urlsplit(origin).netloc != host
+    if is_other or call.read_header("sec-fetch-site") not in OWN_SITES:
         raise Forbidden(
             "Without API keys, /admin does not answer to pages of other sites.",
             param="origin",
@@ -70,8 +76,10 @@ def _check_loopback(call: HttpCall) -> None:
 
 def _is_loopback(host: str) -> bool:
     """Whether a `Host` header names this machine."""
+    if (found := _HOST.fullmatch(host)) is None:
+        return False
+    name = found[1].strip("[]").lower()
     try:
-        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False

@@ -60,6 +60,11 @@ REBOUND = (
     "0.0.0.0",
     "localhost\\.evil",
     "[::ffff:1.2.3.4]",
+    "evil.example@localhost",
+    "localhost/evil.example",
+    "localhost#evil.example",
+    "evil.example\\@localhost",
+    "localhost:1:2",
 )
 
 
@@ -77,6 +82,15 @@ async def test_another_sites_page_is_refused(open_http: httpx.AsyncClient, origi
     headers = {**OWN, "host": "localhost:8000", "origin": origin}
     answer = await open_http.post(PATH, headers=headers)
     assert answer.status_code == 403 and answer.json()["error"]["param"] == "origin"
+
+
+@pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("none", 200)])
+async def test_an_image_of_another_sites_page_is_refused(
+    open_http: httpx.AsyncClient, site: str, status: int
+) -> None:
+    """It has no `Origin`, and would begin streams that its page cannot read."""
+    headers = {"host": "localhost:8000", "sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
+    assert (await open_http.get(PATH, headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize(
