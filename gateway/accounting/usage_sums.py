@@ -23,7 +23,7 @@ NAMES = ("tenant", "model", "route", "endpoint")
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 ERRORS = (
     "InvalidRequest", "Unauthorized", "Forbidden", "NotFound", "RateLimited", "ServerError", "UpstreamFailed",
-    "Unavailable", "TimedOut", "ClientGone", "other",
+    "Unavailable", "TimedOut", "ClientGone", "Cancelled", "other",
 )  # fmt: skip
 HITS = ("exact", "semantic", "shared")
 """Outcomes of the cache that are answers from it."""
@@ -33,6 +33,7 @@ BOUNDS_S = tuple(float(f"{0.001 * 2 ** (n * 2 / 3):.3g}") for n in range(28))
 DURATIONS, FIRST_TOKENS = ([f"{name}_{n}" for n in range(len(BOUNDS_S) + 1)] for name in ("took", "first"))
 COUNTS = (*AMOUNTS, *(f"error_{name}" for name in ERRORS), *DURATIONS, *FIRST_TOKENS)
 _AT = {name: at for at, name in enumerate(COUNTS)}
+_TOOK_AT, _FIRST_AT = _AT[DURATIONS[0]], _AT[FIRST_TOKENS[0]]
 _KEY = ", ".join(("level", "period", *NAMES))
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS usage_sums (
@@ -55,14 +56,15 @@ def period_of(level: str, at_s: float) -> str:
 
 def add(connection: Connection, receipts: Iterable[Receipt]) -> None:
     """Count receipts whose rows are new, in the order of keys, so that no two gateways deadlock."""
-    found: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0] * len(COUNTS))
+    minutes: dict[tuple[str, ...], list[float]] = defaultdict(_zeros)
     for receipt in receipts:
-        counts = _counts(receipt)
-        for level in LEVELS:
-            key = (level, period_of(level, receipt.ended_s), *(getattr(receipt, name) for name in NAMES))
-            sums = found[key]
-            for at, amount in counts:
-                sums[at] += amount
+        minute = period_of("minute", receipt.ended_s)
+        _count(receipt, minutes[minute, receipt.tenant, receipt.model, receipt.route, receipt.endpoint])
+    found: dict[tuple[str, ...], list[float]] = defaultdict(_zeros)
+    for (minute, *rest), counts in minutes.items():
+        for level, length in LEVELS.items():
+            key = (level, minute[:length], *rest)
+            found[key] = [sum_ + count for sum_, count in zip(found[key], counts, strict=True)]
     for key in sorted(found):
         connection.execute(_ADD, [*key, *found[key]])
 
@@ -85,13 +87,17 @@ def percentile_s(counts: Sequence[float], share: float, bounds: Sequence[float] 
     return None
 
 
-def _counts(receipt: Receipt) -> list[tuple[int, float]]:
-    found: dict[str, float] = {name: getattr(receipt, name) for name in TOKENS}
-    found |= {"requests": 1, "cache_hits": receipt.cache in HITS}
-    found |= {"cost_usd": receipt.cost_usd, "machine_seconds": receipt.machine_seconds}
+def _zeros() -> list[float]:
+    return [0.0] * len(COUNTS)
+
+
+def _count(receipt: Receipt, sums: list[float]) -> None:
+    sums[_AT["requests"]] += 1
+    sums[_AT["cache_hits"]] += receipt.cache in HITS
+    for name in (*TOKENS, "cost_usd", "machine_seconds"):
+        sums[_AT[name]] += getattr(receipt, name)
     if receipt.error_type or receipt.status >= 400:
-        found[f"error_{receipt.error_type if receipt.error_type in ERRORS else 'other'}"] = 1
-    found[DURATIONS[bisect_left(BOUNDS_S, receipt.duration_s)]] = 1
+        sums[_AT[f"error_{receipt.error_type if receipt.error_type in ERRORS else 'other'}"]] += 1
+    sums[_TOOK_AT + bisect_left(BOUNDS_S, receipt.duration_s)] += 1
     if receipt.first_token_s is not None:
-        found[FIRST_TOKENS[bisect_left(BOUNDS_S, receipt.first_token_s)]] = 1
-    return [(_AT[name], float(amount)) for name, amount in found.items() if amount]
+        sums[_FIRST_AT + bisect_left(BOUNDS_S, receipt.first_token_s)] += 1
