@@ -35,11 +35,11 @@ class RecentRequests:
         return {"record": next((each.whole() for each in found), None)}
 
     def in_flight(self, _: object = None) -> dict[str, Any]:
-        """Those that run, the oldest first."""
+        """The requests that run, the oldest first."""
         return {"rows": [_running(each) for each in self.running]}
 
     def cancel(self, wanted: Selector) -> dict[str, Any]:
-        """End those of an id, and log who did; `by` is the tenant of the operator."""
+        """End the requests of an id, and log who did; `by` is the tenant of the operator."""
         found = [each for each in self.running if _is(wanted, each.asked.request_id, each.principal.tenant)]
         for exchange in found:
             exchange.asked.deadlines.cancel()

@@ -22,7 +22,7 @@ from router.log import Placement
 
 SIMILARITY, PROBABILITY = f"{CACHE_HEADER}-similarity", f"{CACHE_HEADER}-probability"
 MAX_CHARS = 200
-"""Of a value that a caller chooses, such as a header that a rule reads."""
+"""Length of a value that a caller chooses, such as a header that a rule reads."""
 
 
 class Record(msgspec.Struct, frozen=True, eq=False):

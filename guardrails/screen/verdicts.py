@@ -52,7 +52,7 @@ class Finding:
 
 
 MAX_FINDINGS = 100
-"""Those of one request that are listed; further ones count only."""
+"""How many of one request are listed; further ones count only."""
 
 Judgement = Judged | Unreadable
 
