@@ -1,0 +1,175 @@
+"""The tab of requests against scripted records: waterfall, filter and cancel, by keyboard, at 360 px."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from gateway.console.pages import HEADERS, MEDIA_TYPES, STATIC
+from tests.e2e.browser.watched import NARROW, Watched, accessibility_faults, horizontal_scroll_px
+
+ORIGIN = "http://localhost:9"
+HOSTILE = "<img src=x onerror=alert(1)>/\"'&lt;"
+BARS = [
+    (0, "http", 0, 1000, "chat, 200"),
+    (1, "authorize", 0, 0.01, ""),
+    (1, "call m", 10, 990, ""),
+    (2, "queued", 12, 8, ""),
+    *((2, "prefill", 20 + n, 1, f"64 tokens from {64 * n}") for n in range(80)),
+    (2, "decode", 200, 800, f"9 tokens in 4 steps, 5 of 8 drafted tokens of {HOSTILE} accepted"),
+]
+
+
+def row_of(request_id: str, status: int = 200, **more: object) -> dict[str, Any]:
+    return {
+        "id": request_id, "ended_s": 1.8e9, "duration_ms": 1000.0, "first_token_ms": 200.0, "tenant": HOSTILE,
+        "key_id": "", "endpoint": "chat", "asked": "auto", "model": "m", "route": "auto", "status": status,
+        "error": "", "cache": "miss", "findings": 1, "input_tokens": 5, "output_tokens": 9, "cost_usd": 0.25,
+        "worker": 0,
+    } | more  # fmt: skip
+
+
+def record_of(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("depth", "name", "start_ms", "ms", "text")
+    quote = {"replica": 0, "seconds": 0.1, "queue_tokens": 7}
+    return row | {
+        "reason": HOSTILE, "failed_models": ["old"], "calls": 2, "cache_entry": "ab" * 32,
+        "cache_guard": "numbers", "cache_similarity": "0.91", "cache_probability": "0.997",
+        "finish_reasons": ["stop"], "prompt": "",
+        "rule": "rule 1", "rule_name": "short", "gain": 0.125, "strategy": "quality_per_cost",
+        "values": {"m": 0.5}, "placements": [{"chosen": 0, "reason": "soonest", "quotes": [quote]}],
+        "candidates": [
+            {"model": "m", "quality": 0.7, "cost": 1.0, "latency_s": 0.2, "cached_share": 0.5, "usd": 0.01}
+        ],
+        "tried": [{"rule": "rule 1", "condition": "a > 1", "matched": None, "values": {"a": HOSTILE}}],
+        "findings": [{"check": "pattern", "kind": HOSTILE, "outcome": "flagged"}],
+        "tokens": {"prompt_tokens": 5, "cached_tokens": 4, "completion_tokens": 9, "reasoning_tokens": 3},
+        "tokens_per_s": 12.5, "drafts": {"ngram": {"drafts": 2, "proposed": 8, "accepted": 5}},
+        "timeline": [dict(zip(names, bar, strict=True)) for bar in BARS],
+        "missing_workers": [],
+    }  # fmt: skip
+
+
+class Gateway:
+    """Answers the page; `running` is what it says is in flight."""
+
+    def __init__(self) -> None:
+        self.rows = [row_of("first/id"), row_of("second", 503, error="Unavailable")]
+        self.running = [row_of("running/id", phase="answering", output_tokens=3, elapsed_ms=10, since_s=1.0)]
+        self.asked: list[tuple[str, str]] = []
+        self.missing = [1]
+
+    def handle(self, route: Route) -> None:
+        request, path = route.request, route.request.url.removeprefix(ORIGIN)
+        if path.startswith("/console/"):
+            name = path.removeprefix("/console/") or "index.html"
+            kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
+            route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
+            return
+        self.asked.append((request.method, path))
+        if path.startswith("/admin/requests/in-flight"):
+            route.fulfill(json={"data": self.running, "missing_workers": []})
+        elif path == "/admin/requests":
+            route.fulfill(json={"data": self.rows, "missing_workers": self.missing})
+        elif request.method == "POST":
+            self.running = []
+            route.fulfill(json={"cancelled": 1})
+        else:
+            wanted = unquote(path.removeprefix("/admin/requests/").partition("?")[0])
+            found = [row for row in self.rows if row["id"] == wanted]
+            route.fulfill(status=200 if found else 404, json=record_of(found[0]) if found else {})
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> Iterator[Watched]:
+    pages = Watched(browser, ORIGIN)
+    yield pages
+    pages.close()
+
+
+@pytest.fixture(scope="module")
+def opened(pages: Watched) -> Page:
+    return pages.open(size=NARROW, is_dark=True)
+
+
+@pytest.fixture
+def gateway(opened: Page) -> Iterator[Gateway]:
+    gateway = Gateway()
+    opened.route("**/*", gateway.handle)
+    yield gateway
+    opened.unroute("**/*")
+
+
+@pytest.fixture
+def page(opened: Page, pages: Watched, gateway: Gateway) -> Iterator[Page]:
+    """The tab, in which nothing may go wrong."""
+    opened.goto("about:blank")
+    opened.goto(f"{ORIGIN}/console/#requests")
+    opened.get_by_role("button", name="first/id").wait_for()
+    yield opened
+    faults = [*pages.faults]
+    pages.faults.clear()
+    assert faults == []
+
+
+def test_a_record_has_all_reasons_and_a_waterfall_for_the_keyboard(page: Page) -> None:
+    page.get_by_role("button", name="first/id").press("Enter")
+    record = page.get_by_role("article")
+    for words in (
+        "m, asked for auto", "rule 1 (short)", "miss, stopped by numbers, P 0.997, similarity 0.91", "0.125",
+        "5 in, 4 of them cached, 9 out, 3 of them reasoning", "$0.250", "200 ms", "12.5 tokens/s",
+        "ngram: 5 of 8 accepted in 2 drafts", "cannot be evaluated", "soonest", "quality_per_cost", HOSTILE,
+    ):  # fmt: skip
+        expect(record).to_contain_text(words)
+    bars = record.locator("svg g")
+    assert bars.count() == 60, "bars beyond these are in the table"
+    bars.nth(2).focus()
+    expect(record.locator("p[aria-live]")).to_have_text("call m: 990 ms, from 10 ms on")
+    page.keyboard.press("Tab")
+    expect(record.locator("p[aria-live]")).to_contain_text("queued: 8.00 ms")
+    record.get_by_text(f"The same {len(BARS)} parts as a table").click()
+    expect(record.get_by_role("region", name="Parts of the request's time")).to_contain_text(
+        "9 tokens in 4 steps"
+    )
+    widths = [bars.nth(at).locator("rect").bounding_box() for at in (0, 1, 2)]
+    full, tiny, call = (0.0 if box is None else box["width"] for box in widths)
+    assert tiny >= 2 and full > 250 and call == pytest.approx(0.99 * full, abs=2)
+    assert accessibility_faults(page) == [] and horizontal_scroll_px(page) == 0
+
+
+def test_the_list_is_filtered_by_text_and_status(page: Page) -> None:
+    expect(page.get_by_text("Workers 1 did not answer")).to_be_visible()
+    page.get_by_label("Filter by id").fill("UNAVAIL")
+    expect(page.get_by_text("The last requests: 1 of 2")).to_be_visible()
+    page.get_by_label("Filter by id").fill("")
+    page.get_by_label("Status").select_option("2")
+    expect(page.get_by_role("button", name="second")).to_have_count(0)
+
+
+def test_a_request_is_cancelled_by_its_id_and_tenant(page: Page, gateway: Gateway) -> None:
+    page.get_by_role("button", name="Cancel running/id").click()
+    expect(page.get_by_text("In flight: 0")).to_be_visible()
+    (asked,) = [path for method, path in gateway.asked if method == "POST"]
+    path, _, query = asked.partition("?")
+    assert path == "/admin/requests/running%2Fid/cancel"
+    assert unquote(query.replace("+", " ")) == f"tenant={HOSTILE}"
+
+
+def test_nothing_is_asked_once_another_tab_is_open(page: Page, gateway: Gateway) -> None:
+    page.clock.install()
+    page.reload()
+    page.get_by_role("button", name="first/id").wait_for()
+    before = len(gateway.asked)
+    page.clock.run_for(10_000)
+    page.wait_for_load_state("networkidle")
+    assert len(gateway.asked) > before, "the tab asks while it is open"
+    page.evaluate("location.hash = 'playground'")
+    expect(page.locator("nav a[aria-current=page]")).to_have_text("Playground")
+    gateway.asked.clear()
+    page.clock.run_for(10_000)
+    page.wait_for_load_state("networkidle")
+    assert [path for _, path in gateway.asked if path.startswith("/admin/requests")] == []
