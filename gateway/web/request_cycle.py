@@ -161,7 +161,8 @@ class RequestCycle:
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         connection, scope = self._connection, self.scope
-        lines = [_STATUS_LINES[status], connection.server.date_header]
+        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status  # such as our 499, an upstream's 529
+        lines = [line, connection.server.date_header]
         has_length = False
         for name, value in headers:
             lines += (name, b": ", value, b"\r\n")

@@ -89,3 +89,9 @@ async def test_the_head_of_a_stream_does_not_wait_for_its_first_piece() -> None:
 async def test_a_response_that_breaks_before_its_body_has_no_head() -> None:
     """The client sees the connection end, not a response of the announced length."""
     assert await written(start(2), fails=True) == []
+
+
+@pytest.mark.parametrize("status", [499, 529])
+async def test_a_status_that_no_standard_names_is_sent_without_a_phrase(status: int) -> None:
+    head, *_ = await written({**START, "status": status, "headers": [(b"content-length", b"0")]}, body(b""))
+    assert head == b"HTTP/1.1 %d \r\ncontent-length: 0\r\n\r\n" % status
