@@ -23,9 +23,10 @@ export async function send(path, { method = "GET", body, signal } = {}) {
   if (key()) headers.authorization = `Bearer ${key()}`;
   if (method !== "GET") headers["content-type"] = "application/json";
   const data = body === undefined ? undefined : JSON.stringify(body);
+  const cache = method === "GET" ? "no-store" : "default"; // a POST's would tell the gateway's own cache to step aside
   let response;
   try {
-    response = await fetch(BASE + path, { method, headers, body: data, signal, credentials: "omit", cache: "no-store" });
+    response = await fetch(BASE + path, { method, headers, body: data, signal, credentials: "omit", cache });
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
     throw new ApiError("The gateway does not answer. Is it up?", 0, "unreachable");

@@ -15,6 +15,19 @@ const kept = { open: "", drafts: {}, ...JSON.parse(sessionStorage.getItem(KEPT) 
 const keep = () => sessionStorage.setItem(KEPT, JSON.stringify(kept));
 
 const plain = (text) => text.replace(/\r\n?/g, "\n"); // as a textarea gives it back
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+/** What `ask` gives, asked again while another draft is being checked. */
+async function patiently(ask, tries = 20) {
+  try {
+    return await ask();
+  } catch (failure) {
+    if (failure.code !== "policies_busy" || tries === 0) throw failure;
+    await pause(BUSY_MS);
+    return patiently(ask, tries - 1);
+  }
+}
+
 const button = (label, onclick, props) => h("button", { type: "button", onclick, ...props }, label);
 
 export function mount(root, signal) {
@@ -93,7 +106,7 @@ export function mount(root, signal) {
 
   function row({ file, line, column, message }, kind) {
     const better = /did you mean '([^']+)'/.exec(message)?.[1];
-    const word = [...message.split("; did you mean")[0].matchAll(/'([^']+)'/g)].map((each) => each[1]).find((each) => editor.text.value.includes(each));
+    const word = [...message.split("; did you mean")[0].matchAll(/'([^']+)'/g)].map((each) => each[1]).findLast((each) => editor.text.value.includes(each));
     const go = () => (file !== kept.open && open(file), editor.goTo(line, column));
     const where = line ? button(`${file}:${line}`, go, { class: "quiet" }) : file;
     return h("li", null, where, " ", h("span", { class: kind }, message), " ",
@@ -122,7 +135,7 @@ export function mount(root, signal) {
     if (!names.length || state.locked) return;
     check();
     confirm(names.map((name) => diff(name, plain(fileOf(name).text), textOf(name))), "Apply now", async () => {
-      const done = await post("/admin/policies/apply", body());
+      const done = await patiently(() => post("/admin/policies/apply", body()));
       kept.drafts = {};
       keep();
       return done;
@@ -138,7 +151,7 @@ export function mount(root, signal) {
   async function replay() {
     fill(replayed, h("p", { class: "muted" }, "Replaying…"));
     try {
-      const found = await post("/admin/policies/replay", { files: body().files }, signal);
+      const found = await patiently(() => post("/admin/policies/replay", { files: body().files }, signal));
       const shown = (value, digits) => (value === null ? "–" : value.toFixed(digits));
       const cells = (before, after, name, digits) => h("td", { class: "num" }, `${shown(before[name], digits)} → ${shown(after[name], digits)}`);
       const rows = found.models.map(([model, before, after]) => h("tr", null, h("th", { scope: "row" }, model),

@@ -32,10 +32,7 @@ AXE = files("axe_playwright_python") / "axe.min.js"
 WIDE, NARROW = (1280, 800), (360, 720)
 TIMEOUT_MS = 60_000.0
 GRAVE = ("serious", "critical")
-WCAG_AA = {
-    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
-    "resultTypes": ["violations"],
-}
+WCAG_AA = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
 REFUSED = "Failed to load resource: the server responded with a status of "
 """What Chromium writes about each answer that is an error, whether or not the page expects it."""
 
