@@ -10,6 +10,7 @@ from typing import Any
 from cel_expr_python import cel
 
 from policies.condition_faults import Fault, fault, fault_at, syntax_faults, unknown_time_zone
+from policies.time_limit import check_time
 from policies.variables import MAPS, VARIABLES
 
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -38,6 +39,7 @@ class Condition:
 
     def __init__(self, source: str) -> None:
         """Raises ConditionError."""
+        check_time()
         self.source = source
         bare = without_strings(source)
         packed = re.sub(r"(?<!\s)\s*+\.\s*", ".", bare)

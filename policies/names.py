@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from policies.time_limit import check_time
+
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 """A model or route name, as clients send it."""
 
@@ -37,6 +39,7 @@ def split_replica(process: str) -> tuple[str, str]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` with the closest known name, else the list of known names."""
+    check_time()
     names = sorted(known)
     if folded := next((each for each in names if each.lower() == name.strip().lower()), ""):
         return f"; did you mean {folded!r}?"

@@ -11,6 +11,7 @@ from msgspec import Meta
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
 from policies.names import EnvironmentName, Name, nearest
+from policies.time_limit import check_time
 
 KeyName = Annotated[
     str,
@@ -218,6 +219,7 @@ def _limit_problems(
             place, f"{section}.{name}.parent {parent!r} is not one of tenants{nearest(parent, tenants)}"
         )
     while parent in tenants:
+        check_time()
         line.append(parent)
         if parent in line[:-1]:
             yield Problem(

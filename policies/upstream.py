@@ -12,6 +12,7 @@ from msgspec import Meta
 from policies.names import EnvironmentName, FilePath
 from policies.plugins import Names, known_names
 from policies.services import APIS, SERVICES, KeyHeader, ServiceName
+from policies.time_limit import check_time
 from policies.urls import api_url_fault
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
@@ -197,6 +198,7 @@ def target_faults(upstream: Mapping[str, Any]) -> Iterator[str]:
     first_url = targets[0].get("base_url") if targets else ""
     own_url = str(upstream.get("base_url") or service or first_url or "")
     for number, target in enumerate(targets):
+        check_time()
         url = str(target.get("base_url") or "")
         if url and (fault := api_url_fault(url)):
             yield f"[{number}].base_url {fault}"

@@ -112,6 +112,7 @@ def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
 def _broken_patterns(loaded: Loaded) -> Iterator[Problem]:
     for name, profile in loaded.policies.guardrails.profiles.items():
         for pattern, rules in profile.patterns.items():
+            check_time()
             if rules.regex is None:
                 continue
             try:

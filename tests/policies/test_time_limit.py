@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.errors import PolicyError
+from policies.errors import Place, PolicyError
 from policies.load import MAX_PROBLEMS, load_folder
+from policies.tenants import tenant_problems
 from policies.time_limit import at_most, check_time
 
 
@@ -43,3 +44,10 @@ def test_problems_beyond_the_first_are_counted() -> None:
         load_folder(path.parent, (), {path: "".join(f"k{n}: 1\n" for n in range(MAX_PROBLEMS + 7)).encode()})
     assert len(caught.value.problems) == MAX_PROBLEMS + 1
     assert caught.value.problems[-1].message == "and 7 more problems after this one"
+
+
+def test_a_parent_of_a_parent_and_so_on_is_followed_within_the_time() -> None:
+    sections = {"tenants": {f"t{n}": {"parent": f"t{n + 1}"} for n in range(3)}, "tiers": {}}
+    places = {("tenants", name): Place("p.yaml") for name in sections["tenants"]}
+    with at_most(0), pytest.raises(PolicyError, match="take over 0 s"):
+        list(tenant_problems({**sections, "models": {}, "routes": {}}, places))
