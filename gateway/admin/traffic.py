@@ -45,6 +45,7 @@ NO_LEDGER = (
     "Nothing is kept: the gateway has no data folder. These are the counts of /metrics since the start; its "
     "operator would set PENSTOCK_DATA_DIR."
 )
+NOT_KEPT = "Nothing more is kept: the policies say `usage: {keep_days: 0}`."
 _SUMS = ", ".join(f"SUM({name})" for name in COUNTS)
 _SHARES = {"p50_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -163,5 +164,6 @@ class TrafficEndpoint:
             found = from_metrics(self._metrics, query.by)
         else:
             found = await self._rows.read(query.answer, tenant)
+            found |= {} if self._rows.policy.keep_days else {"note": NOT_KEPT}
         found |= {"object": "traffic", "by": query.by, "span": query.since}
         await call.respond(encode(found | await self._panels.show(found["shares"])))

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.accounting.receipt import Receipt
 from gateway.accounting.usage_rows import SCHEMA, UsageRows
-from gateway.admin.traffic import GROUPS, SPANS
+from gateway.admin.traffic import GROUPS, SPANS, TrafficQuery
 from gateway.auth import tenant_id
 from gateway.database.sqlite import SqliteDatabase
 from gateway.settings import Settings
@@ -21,6 +21,7 @@ from gateway.wiring.app import build_version
 from gateway.wiring.worker_parts import build_parts
 from policies.document import Policies
 from policies.tenants import AdminSection
+from policies.usage import UsageSection
 from tests.gateway.accounting.receipts import receipt_with
 from tests.gateway.conftest import http_client
 
@@ -39,14 +40,17 @@ def receipts(now_s: float) -> list[Receipt]:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: str, *, is_open: bool = False) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(
+    folder: str, *, is_open: bool = False, keep_days: int = 90
+) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(
         api_keys=() if is_open else tuple(KEYS.values()),
         key_tenants={tenant_id(key): name for name, key in KEYS.items()},
         data_dir=folder,
     )
     parts = build_parts(settings, ["m"])
-    policies = Policies(admin=AdminSection(principals=["boss"]))
+    policies = Policies(admin=AdminSection(principals=["boss"]), usage=UsageSection(keep_days=keep_days))
+    parts.use_policies(policies)
     async with http_client(build_version(settings, policies, parts).router, host="localhost") as client:
         yield client
     await parts.close()
@@ -121,6 +125,30 @@ async def test_an_empty_ledger_is_no_error(tmp_path: Path) -> None:
     assert (answer["source"], answer["groups"], answer["shares"]) == ("ledger", [], [])
     assert len(answer["series"]) == 25 and not any(each["requests"] for each in answer["series"])
     assert answer["total"]["requests"] == 0 and answer["total"]["p99_s"] is None
+
+
+MIDNIGHT_S = 1_795_564_800.0  # 2026-11-25T00:00:00Z
+
+
+@pytest.mark.parametrize("now_s", [MIDNIGHT_S, MIDNIGHT_S - 0.001, MIDNIGHT_S + 3599.999, MIDNIGHT_S + 59.9])
+async def test_series_have_every_period_once_around_midnight(tmp_path: Path, now_s: float) -> None:
+    rows = UsageRows(SqliteDatabase(str(tmp_path), "usage", SCHEMA), now_s=lambda: now_s)
+    for ago_s in (0.0, 59.0, 3599.0, 86_000.0, -5.0):  # one of a clock that is ahead
+        rows.receive(receipt_with(ended_s=now_s - ago_s))
+    await rows.close()
+    reading = UsageRows(SqliteDatabase(str(tmp_path), "usage", SCHEMA))
+    for since, (count, requests) in {"1h": (61, 4), "24h": (25, 5), "7d": (8, 5), "30d": (31, 5)}.items():
+        answer = await reading.read(TrafficQuery.read({"since": since}, now_s).answer, "")
+        periods = [each["at"] for each in answer["series"]]
+        assert periods == sorted(set(periods)) and len(periods) == count
+        assert answer["total"]["requests"] == requests == answer["groups"][0]["requests"]
+        assert sum(each["requests"] for each in answer["series"]) >= requests - 1
+    await reading.close()
+
+
+async def test_a_ledger_that_keeps_nothing_says_so(tmp_path: Path) -> None:
+    async with serving(str(tmp_path), is_open=True, keep_days=0) as client:
+        assert "keep_days" in (await client.get("/admin/traffic")).json()["note"]
 
 
 async def test_without_a_data_folder_metrics_answer() -> None:
