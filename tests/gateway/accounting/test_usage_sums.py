@@ -68,6 +68,9 @@ async def test_every_level_adds_up_to_the_rows(tmp_path: Path) -> None:
     what = ", ".join(f"SUM({name})" for name in sums)
     for level in LEVELS:
         assert await read(tmp_path, what, level) == [expected]
+        assert await read(tmp_path, "MIN(LENGTH(period)), MAX(LENGTH(period))", level) == [
+            (LEVELS[level], LEVELS[level])
+        ]
 
 
 async def test_a_batch_that_is_written_again_counts_once(tmp_path: Path) -> None:
