@@ -49,14 +49,23 @@ class DraftThreads:
             raise RateLimited(message, code="policies_busy", headers={"retry-after": "1"})
         self._busy.add(caller)
 
+        def freeing() -> T:
+            try:
+                return work()
+            finally:  # not before, even where the caller has left
+                self._busy.discard(caller)
+
+        return await self.run_beside(freeing)
+
+    async def run_beside(self, work: Callable[[], T]) -> T:
+        """The same for what need not wait for its turn."""
+
         def limited() -> T:
             try:
                 with at_most(self._limit_s):
                     return work()
             except PolicyError as error:
                 raise InvalidRequest(str(error)[:4000], code="policies_invalid") from None
-            finally:  # not before, even where the caller has left
-                self._busy.discard(caller)
 
         return await in_thread(limited)
 
@@ -89,15 +98,15 @@ class PolicyChanges:
 
     async def show(self, call: HttpCall) -> None:
         """The files, and which version is served."""
-        caller = self._access.look(call)
-        files = await self._threads.run(caller, self._folder.files)
+        self._access.look(call)
+        files = await self._threads.run_beside(self._folder.files)
         shown = {"locked": self._folder.locked, "has_records": bool(self._decision_log), "files": files}
         await call.respond(msgspec.json.encode(msgspec.structs.asdict(self._control.state) | shown))
 
     async def check(self, call: HttpCall) -> None:
         """What `penstock check` says about a draft."""
         caller, asked = await self._read(call)
-        await call.respond(encode(await self._check(caller, asked)))
+        await call.respond(encode(await self._threads.run(caller, self._checking(asked))))
 
     async def replay(self, call: HttpCall) -> None:
         """What a draft would have decided about the latest recorded requests."""
@@ -124,15 +133,15 @@ class PolicyChanges:
         caller = self._access.change(call)
         return caller, typed(decode_body(await call.read_json_bytes(MAX_BODY_BYTES)), DraftRequest)
 
-    async def _check(self, caller: Principal, asked: DraftRequest) -> dict[str, Any]:
+    def _checking(self, asked: DraftRequest) -> Callable[[], dict[str, Any]]:
         embed = embed_from(asyncio.get_running_loop(), self._embed)
-        return await self._threads.run(caller, partial(self._drafts.check, asked.files, embed))
+        return partial(self._drafts.check, asked.files, embed)
 
     async def _apply(self, caller: Principal, asked: DraftRequest) -> str:
         with self._folder.alone():
             work = partial(self._folder.change, asked.files, asked.base)
-            before, after = await self._threads.run(caller, work)
-            if problems := (await self._check(caller, asked))["problems"]:
+            before, after = await self._threads.run_beside(work)
+            if problems := (await self._threads.run_beside(self._checking(asked)))["problems"]:
                 told = (f"{each['file']}:{each['line']}: {each['message']}" for each in problems[:10])
                 raise InvalidRequest("\n".join(told), code="policies_invalid")
             old = self._control.state.version

@@ -135,7 +135,7 @@ export function mount(root, signal) {
     if (!names.length || state.locked) return;
     check();
     confirm(names.map((name) => diff(name, plain(fileOf(name).text), textOf(name))), "Apply now", async () => {
-      const done = await patiently(() => post("/admin/policies/apply", body()));
+      const done = await post("/admin/policies/apply", body());
       kept.drafts = {};
       keep();
       return done;
