@@ -58,7 +58,7 @@ class Gateway:
     """Answers the page; `running` is what it says is in flight."""
 
     def __init__(self) -> None:
-        self.rows = [row_of("first/id"), row_of("second", 503, error="Unavailable")]
+        self.rows = [row_of("first/id"), row_of(f"second{'0' * 90}", 503, error="Unavailable")]
         self.running = [row_of("running/id", phase="answering", output_tokens=3, elapsed_ms=10, since_s=1.0)]
         self.asked: list[tuple[str, str]] = []
         self.missing = [1]
@@ -173,3 +173,11 @@ def test_nothing_is_asked_once_another_tab_is_open(page: Page, gateway: Gateway)
     page.clock.run_for(10_000)
     page.wait_for_load_state("networkidle")
     assert [path for _, path in gateway.asked if path.startswith("/admin/requests")] == []
+
+
+def test_long_ids_and_the_tabs_fit_into_360_px(page: Page) -> None:
+    page.get_by_role("button", name="second").click()
+    expect(page.get_by_role("heading", name="Request second")).to_be_focused()
+    assert horizontal_scroll_px(page) == 0
+    tops = [tab.bounding_box() for tab in page.locator("nav a").all()]
+    assert len({box["y"] for box in tops if box}) < len(tops) - 1, "one below the other"
