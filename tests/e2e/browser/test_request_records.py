@@ -121,7 +121,7 @@ def test_a_record_has_all_reasons_and_a_waterfall_for_the_keyboard(page: Page) -
     record = page.get_by_role("article")
     for words in (
         "m, asked for auto", "rule 1 (short)", "miss, stopped by numbers, P 0.997, similarity 0.91", "0.125",
-        "5 in, 4 of them cached, 9 out, 3 of them reasoning", "$0.250", "200 ms", "12.5 tokens/s",
+        "5 in, 4 of them cached, 9 out, 3 of them reasoning", "$0.25", "200 ms", "12.5 tokens/s",
         "ngram: 5 of 8 accepted in 2 drafts", "cannot be evaluated", "soonest", "quality_per_cost", HOSTILE,
     ):  # fmt: skip
         expect(record).to_contain_text(words)
