@@ -20,11 +20,11 @@ from gateway.exchange.endpoint import Ask, Endpoint
 from gateway.exchange.model_table import ServedModel
 from gateway.exchange.prompt_embedding import Meaning
 from gateway.fleet.fleet import Patience
-from gateway.providers.base import Computed, Deaths, ModelCall, RequestT
+from gateway.providers.base import Deaths, ModelCall, RequestT
 from gateway.requests.types import ChatRequest, ModelRequest
 from gateway.response_cache.use import CacheUse
 from gateway.telemetry import spans
-from gateway.telemetry.request import Bar, RequestTelemetry
+from gateway.telemetry.request import RequestTelemetry
 from gateway.web.deadlines import Deadlines
 from guardrails.screen.screening import Screening
 from policies.choose import BestOf, Cascade
@@ -93,6 +93,8 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     signals: Mapping[str, object] = msgspec.field(default_factory=dict)  # those that the rules have read
     conversation: bytes = b""  # identifies the messages, where later turns need to know their model
     candidates: Sequence[Candidate] = ()  # that `decision` is among
+    # Gives `choice` with every rule that was tried, and the values that it saw.
+    again: Callable[[], Choice] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -102,15 +104,6 @@ class Attempts:
     failed_models: list[str] = field(default_factory=list)
     deaths: Deaths = field(default_factory=Deaths)  # of engines that computed it
     placements: list[Placement] = field(default_factory=list)  # among replicas, where recorded
-
-
-@dataclass(slots=True, eq=False)
-class Kept:
-    """What the parts of a request tell of their time, for its record."""
-
-    began_s: float  # by time.perf_counter
-    bars: list[Bar]  # stages and calls
-    computed: list[Computed] = field(default_factory=list)  # by our engines
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +120,8 @@ class Exchange:
         default_factory=list
     )  # read_request: fields of a translated request
     admitted: Admitted = NOT_LIMITED  # admit, reserve: what is counted until it ends
-    kept: Kept | None = None  # keep_record: parts of its record, where they are kept
     noted: tuple[float, dict[str, Any]] | None = None  # decision_log: time and facts, where it is on
     routed: Routed | None = None  # choose_model; what follows may take another model
-    # choose_model: gives the choice with every rule that was tried, and the values that it saw
-    decide_again: Callable[[], Choice] | None = None
     model: ServedModel | None = None  # that of `routed`; call_model replaces one that fails
     reason: str = ""  # that of `routed`; call_model adds why another model answers
     # call_model: of its models, and of calls that have failed
@@ -218,18 +208,20 @@ class Exchange:
 
     def model_call(self, request: RequestT, telemetry: RequestTelemetry | None = None) -> ModelCall[RequestT]:
         """What a provider gets; `request` is this exchange's, its type narrowed by the caller."""
+        telemetry = telemetry or self.asked.telemetry
+        timeline = telemetry.timeline
         return ModelCall(
             request,
             self.body,
             self.asked.request_id,
             self.principal.tenant_salt,
-            (telemetry or self.asked.telemetry).propagation(),
+            telemetry.propagation(),
             self.asked.priority,
             is_translated=self.asked.endpoint.is_translated,
             clips_limit=self.asked.endpoint.clips_limit,
             deaths=self.attempts.deaths,
-            placements=None if self.noted is None and self.kept is None else self.attempts.placements,
-            computed=None if self.kept is None else self.kept.computed,
+            placements=None if self.noted is None and timeline is None else self.attempts.placements,
+            computed=None if timeline is None else timeline.computed,
         )
 
 

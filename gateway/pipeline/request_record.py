@@ -6,18 +6,18 @@ Keeping refers to what the stages knew; words and tables are made when a record 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from backend.identifiers import CHOICE
 from gateway.answer import Usage
-from gateway.exchange.exchange import Exchange, Kept, Routed
-from gateway.providers.base import Computed
+from gateway.exchange.exchange import Exchange, Routed
 from gateway.response_cache.directives import HEADER as CACHE_HEADER
+from gateway.telemetry.request import Computed, Timeline
 from guardrails.screen.verdicts import Finding
-from policies.routing import Choice, Outcome
+from policies.routing import Outcome
 from router.log import Placement
 
 SIMILARITY, PROBABILITY = f"{CACHE_HEADER}-similarity", f"{CACHE_HEADER}-probability"
@@ -30,10 +30,9 @@ class Record(msgspec.Struct, frozen=True, eq=False):
 
     row: dict[str, Any]  # the request in one line of a list
     more: dict[str, Any]  # what its details add as it is
-    kept: Kept
+    timeline: Timeline
     usage: Usage
     routed: Routed | None
-    decide_again: Callable[[], Choice] | None
     placements: Sequence[Placement]
     findings: Sequence[Finding]
 
@@ -47,9 +46,9 @@ class Record(msgspec.Struct, frozen=True, eq=False):
             found |= {"rule": self.routed.choice.rule, "rule_name": self.routed.choice.rule_name}
             found["gain"] = self.routed.gain
             found["candidates"] = msgspec.to_builtins(self.routed.candidates)
-        tried = [] if self.decide_again is None else self.decide_again().tried
+        again = None if self.routed is None else self.routed.again
         return found | {
-            "tried": [_tried(each) for each in tried],
+            "tried": [] if again is None else [_tried(each) for each in again().tried],
             "placements": msgspec.to_builtins(self.placements),
             "findings": msgspec.to_builtins(self.findings),
             "tokens": msgspec.to_builtins(self.usage),
@@ -59,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         }
 
     def _tokens_per_s(self) -> float | None:
-        calls_s = [end_s - start_s for _, start_s, end_s, is_call in self.kept.bars if is_call]
+        calls_s = [end_s - start_s for _, start_s, end_s, is_call in self.timeline.bars if is_call]
         first_ms = self.row["first_token_ms"]
         if not calls_s or self.usage.completion_tokens < 2 or first_ms is None:
             return None
@@ -69,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     def _drafts(self) -> dict[str, dict[str, int]]:
         """By drafter, of all sequences."""
         found: dict[str, dict[str, int]] = {}
-        for _, trace in self.kept.computed:
+        for _, trace in self.timeline.computed:
             for name, counts in trace.drafters.items():
                 old = found.setdefault(name, {"drafts": 0, "proposed": 0, "accepted": 0})
                 for key, count in zip(old, counts, strict=True):
@@ -78,12 +77,12 @@ class Record(msgspec.Struct, frozen=True, eq=False):
 
     def _timeline(self) -> Iterator[dict[str, Any]]:
         """Bars in the order of a waterfall, each below the one that it is a part of."""
-        until_s = self.kept.began_s + self.row["duration_ms"] / 1e3
+        until_s = self.timeline.began_s + self.row["duration_ms"] / 1e3
         yield self._bar(
-            0, "http", self.kept.began_s, until_s, f"{self.row['endpoint']}, {self.row['status']}"
+            0, "http", self.timeline.began_s, until_s, f"{self.row['endpoint']}, {self.row['status']}"
         )
-        left = list(self.kept.computed)
-        for name, start_s, end_s, is_call in sorted(self.kept.bars, key=lambda bar: bar[1]):
+        left = list(self.timeline.computed)
+        for name, start_s, end_s, is_call in sorted(self.timeline.bars, key=lambda bar: bar[1]):
             yield self._bar(1, name, start_s, end_s)
             own = [each for each in left if is_call and start_s <= each.sent_s <= end_s]
             left = [each for each in left if each not in own]
@@ -109,11 +108,11 @@ class Record(msgspec.Struct, frozen=True, eq=False):
             yield self._bar(2, "decode", trace.first_token_s + offset_s, trace.finished_s + offset_s, text)
 
     def _bar(self, depth: int, name: str, start_s: float, end_s: float, text: str = "") -> dict[str, Any]:
-        start_ms, ms = _ms(start_s - self.kept.began_s), _ms(end_s - start_s)
+        start_ms, ms = _ms(start_s - self.timeline.began_s), _ms(end_s - start_s)
         return {"depth": depth, "name": name, "start_ms": start_ms, "ms": ms, "text": text}
 
 
-def record_of(exchange: Exchange, kept: Kept, prompt: str = "") -> Record:
+def record_of(exchange: Exchange, timeline: Timeline, prompt: str = "") -> Record:
     """What is kept of an exchange that all other stages have settled."""
     asked, routed, error, use = exchange.asked, exchange.routed, exchange.error, exchange.cache_use
     first_s, usage = asked.telemetry.time_to_first_chunk_s, exchange.charged.usage
@@ -121,7 +120,7 @@ def record_of(exchange: Exchange, kept: Kept, prompt: str = "") -> Record:
     row = {
         "id": asked.request_id,
         "ended_s": time.time(),
-        "duration_ms": 1e3 * (time.perf_counter() - kept.began_s),
+        "duration_ms": 1e3 * (time.perf_counter() - timeline.began_s),
         "first_token_ms": None if first_s is None else 1e3 * first_s,
         "tenant": exchange.principal.tenant,
         "key_id": exchange.principal.key_id,
@@ -151,7 +150,7 @@ def record_of(exchange: Exchange, kept: Kept, prompt: str = "") -> Record:
     if routed is not None:  # without what would keep an old version of the policies alive
         routed = msgspec.structs.replace(routed, model=None, cascade=None)
     placements = exchange.attempts.placements
-    return Record(row, more, kept, usage, routed, exchange.decide_again, placements, findings)
+    return Record(row, more, timeline, usage, routed, placements, findings)
 
 
 def _findings(exchange: Exchange) -> Sequence[Finding]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from backend.types import RequestTrace
 from gateway.answer import Embedded, Generated, Relayed, Usage
 from gateway.requests.types import ChatRequest, CompletionRequest, EmbeddingRequest, ModelRequest
+from gateway.telemetry.request import Computed
 from router.log import Placement
 
 RequestT = TypeVar("RequestT", bound=ModelRequest)
@@ -21,13 +21,6 @@ class Deaths:
     """How often engines have died or hung while they computed one request, whichever models it asked."""
 
     num: int = 0
-
-
-class Computed(NamedTuple):
-    """A sequence that an engine of ours has computed."""
-
-    sent_s: float  # by time.perf_counter
-    trace: RequestTrace
 
 
 class ModelCall(msgspec.Struct, Generic[RequestT], frozen=True, eq=False):

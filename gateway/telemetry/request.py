@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 
+from backend.types import RequestTrace
 from gateway.answer import Usage
 from gateway.telemetry import spans
 from gateway.telemetry.metrics import Meter, Metrics
@@ -50,6 +53,22 @@ class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 Bar = tuple[str, float, float, bool]
 """A part of a request's time: name, start and end by `time.perf_counter`, whether a model is called."""
+
+
+class Computed(NamedTuple):
+    """A sequence that an engine of ours has computed."""
+
+    sent_s: float  # by time.perf_counter
+    trace: RequestTrace
+
+
+@dataclass(slots=True, eq=False)
+class Timeline:
+    """What the parts of a request tell of their time, for its record."""
+
+    began_s: float  # by time.perf_counter
+    bars: list[Bar] = field(default_factory=list)  # stages and calls
+    computed: list[Computed] = field(default_factory=list)
 
 
 class TimedStage:
@@ -112,13 +131,13 @@ class RequestTelemetry:
         "_ended",
         "_endpoint",
         "_first_chunk_s",
-        "_timeline",
         "annotate",
         "meter",
         "num_attempts",
         "spans",
         "stage",
         "target",
+        "timeline",
     )
 
     def __init__(self, recorded: RequestSpans, meter: Meter, endpoint: str) -> None:
@@ -130,7 +149,7 @@ class RequestTelemetry:
         self._call_started_s = 0.0
         self._first_chunk_s = 0.0
         self._ended = False
-        self._timeline: list[Bar] | None = None
+        self.timeline: Timeline | None = None  # None: it is not kept
         self._called = ""  # the model, while it is
         self.num_attempts = 0  # calls of models, retries and fallbacks included
         self.target = ""  # of the upstream's targets, the one that was asked last
@@ -147,13 +166,12 @@ class RequestTelemetry:
         """W3C parent for the spans of other processes; "" when not traced."""
         return self.spans.propagation().get("traceparent", "")
 
-    def keep_timeline(self) -> list[Bar]:
-        """Keep when stages and calls begin and end, in the list that is returned, from now on."""
-        bars: list[Bar] = []
-        self._timeline = bars
+    def keep_timeline(self) -> None:
+        """Keep when stages and calls begin and end, from now on."""
+        self.timeline = Timeline(perf_counter() - self.meter.elapsed_s)
+        bars = self.timeline.bars
         span = None if self.spans is NO_SPANS else self.stage
         self.stage = lambda name: TimedStage(bars, name, None if span is None else span(name))
-        return bars
 
     def propagation(self) -> dict[str, str]:
         """W3C headers for an upstream; empty when not traced."""
@@ -228,8 +246,8 @@ class RequestTelemetry:
         """The model call has succeeded or failed."""
         now_s = time.perf_counter()
         self.meter.call_ended(now_s, result.usage, result.error_kind)
-        if self._timeline is not None and self._called:
-            self._timeline.append((f"call {self._called}", self._call_started_s, now_s, True))
+        if self.timeline is not None and self._called:
+            self.timeline.bars.append((f"call {self._called}", self._call_started_s, now_s, True))
             self._called = ""
         if self.spans is not NO_SPANS:
             error_type = str(result.error_status) if result.error_status else result.error_type

@@ -67,13 +67,13 @@ class ChooseModel(Stage):
     async def enter(self, exchange: Exchange) -> None:
         """Fill `exchange.routed`. Raises NotFound, or the ApiError of a refusal."""
         with exchange.asked.telemetry.stage(spans.STAGE_CHOOSE_MODEL):
-            choice, signals = await self._decide(exchange)
+            choice, signals, again = await self._decide(exchange)
             refusal = choice.action.refuse if choice.action is not None else None
             if refusal is None:
                 routed = await self._route(exchange, choice, signals)
             else:
                 routed = Routed(choice=choice, reason=choice.reason, model=None, signals=signals)
-        exchange.route(routed)
+        exchange.route(msgspec.structs.replace(routed, again=again))
         self._tell(exchange, routed)
         if refusal is not None:
             raise _refused(refusal, exchange.response_headers)
@@ -97,8 +97,8 @@ class ChooseModel(Stage):
             if routed.model is not None:
                 headers[MODEL_HEADER] = routed.model.name
 
-    async def _decide(self, exchange: Exchange) -> tuple[Choice, Mapping[str, object]]:
-        """What the rules say, and the signals that they have read."""
+    async def _decide(self, exchange: Exchange) -> tuple[Choice, Mapping[str, object], Callable[[], Choice]]:
+        """What the rules say, the signals that they have read, and what gives all rules that were tried."""
         name = exchange.request.model
         facts = self._facts.of(exchange, *self._routing.conditions(name))
         signals: Mapping[str, object] = {}
@@ -108,8 +108,7 @@ class ChooseModel(Stage):
             signals = await self._signals.of(exchange, needed.names, needed.keys)
             facts |= signals
             choice = self._routing.decide(name, facts, keep_tried=self._keeps_tried)
-        exchange.decide_again = partial(self._routing.decide, name, facts, keep_tried=True)
-        return choice, signals
+        return choice, signals, partial(self._routing.decide, name, facts, keep_tried=True)
 
     async def _route(self, exchange: Exchange, choice: Choice, signals: Mapping[str, object]) -> Routed:
         """The model in its release, as the rules change it, with all that the decision leaves for later."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from gateway.errors import Unauthorized
-from gateway.exchange.exchange import Exchange, Kept, Stage
+from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.turns import user_turns
 from gateway.pipeline.recent_requests import RecentRequests
 from gateway.pipeline.request_record import record_of
@@ -26,17 +24,16 @@ class KeepRecord(Stage):
     async def enter(self, exchange: Exchange) -> None:
         """Begin the timeline."""
         if self._recent is not None:
-            telemetry = exchange.asked.telemetry
-            began_s = time.perf_counter() - telemetry.meter.elapsed_s
-            exchange.kept = Kept(began_s, telemetry.keep_timeline())
+            exchange.asked.telemetry.keep_timeline()
             self._recent.running[exchange] = None
 
     def settle(self, exchange: Exchange) -> None:
         """Keep the record, unless the caller is unknown: strangers must not push out what others did."""
-        if self._recent is None or exchange.kept is None:
+        timeline = exchange.asked.telemetry.timeline
+        if self._recent is None or timeline is None:
             return
         del self._recent.running[exchange]
         if not isinstance(exchange.error, Unauthorized):
             texts = user_turns(exchange.request) if self._keeps_texts and exchange.routed is not None else []
             prompt = texts[-1][:MAX_PROMPT_CHARS] if texts else ""
-            self._recent.records.append(record_of(exchange, exchange.kept, prompt))
+            self._recent.records.append(record_of(exchange, timeline, prompt))

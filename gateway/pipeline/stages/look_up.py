@@ -218,7 +218,7 @@ class LookUp(Stage):
     def _sample(self, exchange: Exchange, use: CacheUse, entry: Entry, model: ServedModel) -> None:
         """Perhaps ask the model too, to learn whether the hit was right."""
         assert isinstance(exchange.request, ChatRequest)
-        call = exchange.model_call(exchange.request)
+        call = msgspec.structs.replace(exchange.model_call(exchange.request), computed=None)
         settings, key, answers = use.settings, use.question.key, self._cache.answers
         tenant = exchange.principal.tenant
 

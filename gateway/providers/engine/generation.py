@@ -16,12 +16,13 @@ from backend.tokenizer import Tokenizer
 from backend.types import Request, StepOutput
 from gateway.answer import Delta, Generated, Usage
 from gateway.errors import ApiError, InvalidRequest, ServerError, Unavailable, retry_after, to_api_error
-from gateway.providers.base import Computed, Deaths
+from gateway.providers.base import Deaths
 from gateway.providers.engine.choice_decoder import ChoiceDecoder, token_info
 from gateway.providers.engine.model import RETRY_S, EngineModel
 from gateway.providers.engine.resumption import Resumption
 from gateway.providers.engine.stream_merge import merged
 from gateway.providers.engine.tool_calling import Tools
+from gateway.telemetry.request import Computed
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.answer import Usage
-from gateway.exchange.exchange import Kept
 from gateway.pipeline.recent_requests import RecentRequests
 from gateway.pipeline.request_record import Record
+from gateway.telemetry.request import Timeline
 from tests.gateway.pipeline.exchanges import exchange_of
 
 NUM_KEPT = 5
@@ -22,7 +22,7 @@ def record_with(request_id: str, tenant: str, number: int) -> Record:
         "id": request_id, "tenant": tenant, "number": number, "duration_ms": 1.0, "first_token_ms": None,
         "endpoint": "chat", "status": 200,
     }  # fmt: skip
-    return Record(row, {}, Kept(0.0, []), Usage(), None, None, (), ())
+    return Record(row, {}, Timeline(0.0, []), Usage(), None, (), ())
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"))), st.integers(0, 9))

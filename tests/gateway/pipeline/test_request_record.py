@@ -10,10 +10,9 @@ import pytest
 from backend.types import RequestTrace
 from gateway.accounting.receipt import Charged
 from gateway.answer import Usage
-from gateway.exchange.exchange import Exchange, Kept
+from gateway.exchange.exchange import Exchange
 from gateway.pipeline.request_record import MAX_CHARS, record_of
-from gateway.providers.base import Computed
-from gateway.telemetry.request import Bar
+from gateway.telemetry.request import Bar, Computed, Timeline
 from policies.routing import Choice, Outcome
 from router.strategies import Candidate, Decision
 from tests.gateway.pipeline.exchanges import exchange_of, models, routed_to
@@ -24,12 +23,12 @@ TRACE = RequestTrace(
 )  # fmt: skip
 
 
-def kept_of(began_s: float = 50.0) -> Kept:
+def kept_of(began_s: float = 50.0) -> Timeline:
     bars: list[Bar] = [("authorize", 50.0, 50.1, False), ("call m", 50.2, 51.3, True)]
-    return Kept(began_s, bars, [Computed(50.25, TRACE)])
+    return Timeline(began_s, bars, [Computed(50.25, TRACE)])
 
 
-def whole(exchange: Exchange, kept: Kept) -> dict[str, Any]:
+def whole(exchange: Exchange, kept: Timeline) -> dict[str, Any]:
     """The record as another worker gets it."""
     found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(record_of(exchange, kept).whole()))
     return found
@@ -57,7 +56,7 @@ async def test_the_waterfall_goes_down_to_the_engines_steps() -> None:
 
 async def test_a_request_that_was_never_scheduled_has_waited_only() -> None:
     trace = RequestTrace("", "1/r", 9, 5.0, finished_s=6.0)
-    kept = Kept(50.0, [("call m", 50.0, 51.0, True)], [Computed(50.0, trace)])
+    kept = Timeline(50.0, [("call m", 50.0, 51.0, True)], [Computed(50.0, trace)])
     bars = whole(exchange_of(), kept)["timeline"]
     assert [bar["name"] for bar in bars] == ["http", "call m", "queued"] and bars[2]["ms"] == 1000
 
@@ -99,7 +98,9 @@ async def test_candidates_have_what_the_strategy_compared() -> None:
 async def test_values_of_conditions_are_shown_without_people(name: str, value: object, shown: object) -> None:
     exchange = exchange_of()
     tried = [Outcome("rule 1", "a == b", False, {name: value})]
-    exchange.decide_again = lambda: Choice("auto", tried=tried)
+    exchange.request = type("Request", (), {"model": "auto"})()
+    again = Choice("auto", tried=tried)
+    exchange.route(msgspec.structs.replace(routed_to(None, Choice("auto")), again=lambda: again))
     (found,) = whole(exchange, kept_of())["tried"]
     assert found == {"rule": "rule 1", "condition": "a == b", "matched": False, "values": {name: shown}}
 
@@ -112,7 +113,7 @@ async def test_tokens_per_second_are_those_after_the_first(num_tokens: int) -> N
     telemetry.call_started("m", "penstock", {})
     telemetry.chunk()
     started_s = telemetry._call_started_s
-    kept = Kept(started_s, [("call m", started_s, started_s + 2, True)])
+    kept = Timeline(started_s, [("call m", started_s, started_s + 2, True)])
     found = whole(exchange, kept)
     assert found["cost_usd"] == 0.5
     if num_tokens < 2:

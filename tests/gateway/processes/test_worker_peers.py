@@ -204,8 +204,22 @@ async def test_a_handler_that_fails_tells_nothing(tmp_path: Path, caplog: pytest
     assert "ValueError" in caplog.text and "canary" not in caplog.text
 
 
-async def test_too_long_an_answer_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_peers, "MAX_ANSWER_BYTES", 100)
+async def test_too_long_an_answer_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with workers(tmp_path, 2) as (first, second):
-        second.on("number", lambda argument: {"a": "b" * 101})
-        assert (await first.ask_all("number")).missing == [1]
+        second.on("long", lambda argument: {"a": "b" * 101})
+        question = framed({"what": "long"})
+        assert len(await say(first, 1, question)) > 100
+        monkeypatch.setattr(worker_peers, "MAX_ANSWER_BYTES", 100)
+        assert await say(first, 1, question) == b""
+
+
+async def test_too_long_a_message_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with workers(tmp_path, 2) as (first, _):
+        long_question = framed({"what": "number", "argument": "a" * 101})
+        assert await say(first, 1, long_question)
+        monkeypatch.setattr(worker_peers, "MAX_QUESTION_BYTES", 100)
+        assert await say(first, 1, long_question) == b""
+    async with lying(tmp_path, framed({"a": "b" * 101})) as first:
+        assert not (await first.ask_all("x")).missing
+        monkeypatch.setattr(worker_peers, "MAX_ANSWER_BYTES", 100)
+        assert (await first.ask_all("x")).missing == [1]

@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import ApiError, InvalidRequest, Unauthorized
 from gateway.pipeline.recent_requests import RecentRequests
 from gateway.pipeline.stages.keep_record import KeepRecord
-from tests.gateway.pipeline.exchanges import exchange_of
+from tests.gateway.pipeline.exchanges import TELEMETRY, exchange_of
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ async def test_a_request_leaves_one_record(error: ApiError | None, num_kept: int
     recent = RecentRequests()
     stage, exchange = KeepRecord(recent, keeps_texts=False), exchange_of()
     await stage.enter(exchange)
-    assert len(recent.running) == 1 and exchange.kept is not None
+    assert len(recent.running) == 1 and exchange.asked.telemetry.timeline is not None
     with exchange.asked.telemetry.stage("admit"):
         pass
     exchange.error = error
@@ -32,4 +32,13 @@ async def test_without_a_console_there_is_nothing() -> None:
     stage, exchange = KeepRecord(None, keeps_texts=True), exchange_of()
     await stage.enter(exchange)
     stage.settle(exchange)
-    assert exchange.kept is None
+    assert exchange.asked.telemetry.timeline is None
+
+
+async def test_what_engines_compute_for_a_shadow_is_not_the_requests() -> None:
+    exchange = exchange_of()
+    await KeepRecord(RecentRequests(), keeps_texts=False).enter(exchange)
+    own = exchange.asked.telemetry
+    assert own.timeline is not None
+    assert exchange.model_call(None, own).computed is own.timeline.computed  # type: ignore[type-var]
+    assert exchange.model_call(None, TELEMETRY.begin("shadow", "", "", [])).computed is None  # type: ignore[type-var]
