@@ -88,7 +88,7 @@ async def test_another_sites_page_is_refused(open_http: httpx.AsyncClient, origi
 async def test_an_image_of_another_sites_page_is_refused(
     open_http: httpx.AsyncClient, site: str, status: int
 ) -> None:
-    """It has no `Origin`, and would begin streams that its page cannot read."""
+    """Such a request has no `Origin`, and would begin streams that its page cannot read."""
     headers = {"host": "localhost:8000", "sec-fetch-site": site, "sec-fetch-mode": "no-cors"}
     assert (await open_http.get(PATH, headers=headers)).status_code == status
 
