@@ -84,8 +84,11 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         left = list(self.timeline.computed)
         for name, start_s, end_s, is_call in sorted(self.timeline.bars, key=lambda bar: bar[1]):
             yield self._bar(1, name, start_s, end_s)
-            own = [each for each in left if is_call and start_s <= each.sent_s <= end_s]
-            left = [each for each in left if each not in own]
+            own: list[Computed] = []
+            rest: list[Computed] = []
+            for each in left:  # up to a thousand sequences: comparing them would block the event loop
+                (own if is_call and start_s <= each.sent_s <= end_s else rest).append(each)
+            left = rest
             for each in own:
                 yield from self._computed(each)
 

@@ -61,6 +61,16 @@ async def test_a_request_that_was_never_scheduled_has_waited_only() -> None:
     assert [bar["name"] for bar in bars] == ["http", "call m", "queued"] and bars[2]["ms"] == 1000
 
 
+async def test_each_of_a_thousand_sequences_is_shown_once_and_compared_with_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A million comparisons would hold up the event loop for seconds."""
+    kept = Timeline(50.0, kept_of().bars, [Computed(50.25, TRACE) for _ in range(1000)])
+    monkeypatch.setattr(Computed, "__eq__", lambda *_: pytest.fail("compared"))
+    names = [bar["name"] for bar in whole(exchange_of(), kept)["timeline"]]
+    assert names.count("decode") == 1000 and len(names) == 3 + 4 * 1000
+
+
 async def test_drafts_of_all_sequences_are_added_by_drafter() -> None:
     kept = kept_of()
     kept.computed.append(Computed(50.3, TRACE))
