@@ -31,6 +31,8 @@ export async function send(path, { method = "GET", body, signal } = {}) {
     if (failure.name === "AbortError") throw failure;
     throw new ApiError("The gateway does not answer. Is it up?", 0, "unreachable");
   }
+  if (response.ok && response.headers.get("content-type")?.startsWith("text/html"))
+    throw new ApiError("Something else than the gateway has answered with a page: does a proxy ask you to sign in?", response.status, "no_gateway");
   if (response.ok) return response;
   const text = await response.text();
   let found = {};

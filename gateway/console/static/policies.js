@@ -11,7 +11,12 @@ const PAUSE_MS = 300;
 const BUSY_MS = 1000;
 
 /** Drafts by file, each with the digest of what it was made from. They survive a reload of the page. */
-const kept = { open: "", drafts: {}, ...JSON.parse(sessionStorage.getItem(KEPT) ?? "{}") };
+const kept = { open: "", drafts: {} };
+try {
+  Object.assign(kept, JSON.parse(sessionStorage.getItem(KEPT)));
+} catch {
+  // What is no JSON is not ours.
+}
 const keep = () => sessionStorage.setItem(KEPT, JSON.stringify(kept));
 
 const plain = (text) => text.replace(/\r\n?/g, "\n"); // as a textarea gives it back

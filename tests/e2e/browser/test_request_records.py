@@ -181,3 +181,12 @@ def test_long_ids_and_the_tabs_fit_into_360_px(page: Page) -> None:
     assert horizontal_scroll_px(page) == 0
     tops = [tab.bounding_box() for tab in page.locator("nav a").all()]
     assert len({box["y"] for box in tops if box}) < len(tops) - 1, "one below the other"
+
+
+def test_a_proxys_page_is_told_from_an_answer_and_broken_drafts_are_left(page: Page) -> None:
+    page.route("**/admin/**", lambda route: route.fulfill(content_type="text/html", body="<h1>Sign in</h1>"))
+    page.evaluate("sessionStorage.setItem('penstock-policies', '{')")
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("does a proxy ask you to sign in?")
+    page.unroute("**/admin/**")
+    page.evaluate("sessionStorage.clear()")
