@@ -37,8 +37,7 @@ class AdminAccess:
             _check_loopback(call)
         elif principal.tenant not in self._admin.principals:
             raise Forbidden(
-                f"The policies do not let {principal.tenant!r} manage them. They would name it in "
-                "admin.principals.",
+                f"This is for operators: the policies' admin.principals do not name {principal.tenant!r}.",
                 code="administration_forbidden",
             )
         return principal

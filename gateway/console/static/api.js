@@ -42,6 +42,7 @@ export async function send(path, { method = "GET", body, signal } = {}) {
     // Something between the page and the gateway has answered.
   }
   const message = found?.error?.message ?? `The gateway answered ${response.status}.`;
+  if (found?.error?.code === "administration_forbidden") dispatchEvent(new CustomEvent("forbidden", { detail: message }));
   throw new ApiError(message, response.status, found?.error?.code, response.headers);
 }
 

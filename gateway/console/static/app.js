@@ -50,5 +50,11 @@ function signIn(message) {
 }
 
 document.getElementById("key").addEventListener("click", () => signIn());
+addEventListener("forbidden", ({ detail }) => {
+  if (main.querySelector("[aria-label=Playground]")) return; // it shows what a tenant may see
+  open.abort();
+  fill(main, h("div", { class: "panel narrow" }, error(detail), h("p", null, "The playground works with this key."),
+    h("button", { type: "button", onclick: () => signIn() }, "Use another key")));
+});
 addEventListener("hashchange", () => location.hash !== "#main" && show());
 get("/v1/models").then(show, (failure) => (failure.status === 401 ? signIn(key() ? failure.message : "") : show()));

@@ -161,6 +161,8 @@ def test_a_tenants_key_opens_the_playground_and_nothing_else(pages: Watched, con
     for tab in set(tabs(page)) - {"playground"}:
         page.locator(f"nav a[href='#{tab}']").click()
         expect(page.get_by_role("alert").first).to_contain_text("admin.principals")
+        expect(page.get_by_role("button", name="Use another key")).to_be_visible()
+        expect(page.locator("main table, main textarea")).to_have_count(0)
         assert "boss" not in page.locator("main").inner_text()
 
 
