@@ -26,6 +26,8 @@ export function mount(root, signal) {
   const text = h("input", { type: "search", oninput: () => list() });
   const status = h("select", { onchange: () => list() },
     [["", "any"], ["2", "2xx"], ["4", "4xx"], ["5", "5xx"]].map(([value, name]) => h("option", { value }, name)));
+  const order = h("select", { onchange: () => list() },
+    [["ended_s", "newest"], ["duration_ms", "slowest"], ["first_token_ms", "latest first token"], ["cost_usd", "dearest"]].map(([value, name]) => h("option", { value }, name)));
   const away = h("div");
   let rows = null;
   let known = null; // keys of those that run, as the table shows them
@@ -57,7 +59,8 @@ export function mount(root, signal) {
     if (!rows) return;
     const words = text.value.trim().toLowerCase();
     const fits = rows.filter((row) => String(row.status).startsWith(status.value) &&
-      (!words || [row.id, row.tenant, row.model, row.asked, row.route, row.endpoint, row.error, row.cache].join(" ").toLowerCase().includes(words)));
+      (!words || [row.id, row.tenant, row.model, row.asked, row.route, row.endpoint, row.error, row.cache].join(" ").toLowerCase().includes(words)))
+      .sort((one, other) => (other[order.value] ?? 0) - (one[order.value] ?? 0));
     fill(last, table(`The last requests: ${fits.length} of ${rows.length}`,
       ["Request", "Ended", "Tenant", "Model", "Status", "Cache", "Tokens", "Cost", "Took"],
       fits.map((row) => h("tr", null,
@@ -73,7 +76,7 @@ export function mount(root, signal) {
       known = keys;
       cells = new Map(found.data.map((row) => [keyOf(row), [cell(""), cell("", num), cell("", num)]]));
       fill(running, table(`In flight: ${found.data.length}`, ["Request", "Tenant", "Model", "Endpoint", "Phase", "Tokens", "Since", "End it"],
-        found.data.map((row) => {
+        !found.data.length ? [h("tr", null, cell("No request runs now.", { colspan: 8, class: "muted" }))] : found.data.map((row) => {
           const button = h("button", { type: "button", "aria-label": `Cancel ${row.id}`, onclick: () => cancel(row, button) }, "Cancel");
           return h("tr", null, cell(row.id.slice(0, 20)), cell(row.tenant), cell(row.model), cell(row.endpoint), cells.get(keyOf(row)), cell(button));
         })));
@@ -107,7 +110,7 @@ export function mount(root, signal) {
   fill(root,
     h("div", { class: "panel" }, state, running),
     h("div", { class: "panel" },
-      h("div", { class: "row" }, field("Filter by id, tenant, model, route, error", text), field("Status", status),
+      h("div", { class: "row" }, field("Filter by id, tenant, model, route, error", text), field("Status", status), field("Order", order),
         h("button", { type: "button", onclick: () => list() }, "Refresh")),
       away, last),
     shown);

@@ -58,7 +58,8 @@ class Gateway:
     """Answers the page; `running` is what it says is in flight."""
 
     def __init__(self) -> None:
-        self.rows = [row_of("first/id"), row_of(f"second{'0' * 90}", 503, error="Unavailable")]
+        late = row_of(f"second{'0' * 90}", 503, error="Unavailable", duration_ms=2e3)
+        self.rows = [row_of("first/id"), late]
         self.running = [row_of("running/id", phase="answering", output_tokens=3, elapsed_ms=10, since_s=1.0)]
         self.asked: list[tuple[str, str]] = []
         self.missing = [1]
@@ -148,6 +149,13 @@ def test_the_list_is_filtered_by_text_and_status(page: Page) -> None:
     page.get_by_label("Filter by id").fill("")
     page.get_by_label("Status").select_option("2")
     expect(page.get_by_role("button", name="second")).to_have_count(0)
+
+
+def test_the_slowest_come_first_where_that_is_asked(page: Page) -> None:
+    first = page.get_by_role("table", name="The last requests").locator("tbody tr").first
+    expect(first).to_contain_text("first/id")
+    page.get_by_label("Order").select_option("slowest")
+    expect(first).to_contain_text("second")
 
 
 def test_a_request_is_cancelled_by_its_id_and_tenant(page: Page, gateway: Gateway) -> None:
