@@ -2,7 +2,7 @@
 
 import { h, s, table } from "./dom.js";
 
-const WIDTH = 420, HEIGHT = 190, LEFT = 52, BOTTOM = 22, TOP = 8;
+const WIDTH = 420, HEIGHT = 190, LEFT = 66, BOTTOM = 22, TOP = 8;
 const color = (n) => `var(--c${(n % 6) + 1})`;
 
 /** A number in words: `unit` is "s", "usd", "%", "bytes" or a word that follows it. */

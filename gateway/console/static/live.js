@@ -31,7 +31,7 @@ function card(engine, history) {
     ["Adapters", engine.adapters.length ? `${engine.adapters.join(", ")} (${engine.adapters_on_device} on the device)` : "none"],
   ];
   const chart = (name, label) => h("div", null,
-    h("div", null, `${label} ${show(engine[name], "/s")}`),
+    h("div", null, `${label} ${show(engine[name], "tokens/s")}`),
     sparkline(history.map((each) => each[name]), `${label} tokens per second in the last ${history.length} s`));
   return h("div", { class: "panel" },
     h("h2", null, `${engine.name} · ${engine.place || engine.replica} `, badge(engine.phase)),

@@ -30,7 +30,7 @@ function summary(record) {
     ["Predicted gain", typeof record.gain === "number" && record.gain.toFixed(3)],
     ["Cache", some(record.cache, record.cache_guard && `stopped by ${record.cache_guard}`,
       record.cache_probability && `P ${record.cache_probability}`, record.cache_similarity && `similarity ${record.cache_similarity}`)],
-    ["Cache entry", record.cache_entry && h("code", null, record.cache_entry.slice(0, 16))],
+    ["Cache entry", record.cache_entry && h("code", null, record.cache_entry)],
     ["Tokens", some(`${tokens.prompt_tokens} in`, tokens.cached_tokens && `${tokens.cached_tokens} of them cached`, tokens.cache_write_tokens && `${tokens.cache_write_tokens} stored`,
       `${tokens.completion_tokens} out`, tokens.reasoning_tokens && `${tokens.reasoning_tokens} of them reasoning`, tokens.is_estimated && "estimated")],
     ["Cost", some(usd(record.cost_usd), tokens.machine_seconds && `${tokens.machine_seconds.toFixed(3)} machine seconds`)],

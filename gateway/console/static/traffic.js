@@ -18,7 +18,8 @@ const orNothing = (caption, columns, rows, empty) =>
   rows.length ? table(caption, columns, rows) : h("p", { class: "muted" }, empty);
 
 function groupTable(found) {
-  const columns = [found.by, "Requests", "Errors", "Input tokens", "Output tokens", "Cost", "Machine s", "p50", "p95", "p99", "First token p50", "p95", "Hits"];
+  const columns = [found.by[0].toUpperCase() + found.by.slice(1), "Requests", "Errors", "Input tokens", "Output tokens", "Cost", "Machine seconds",
+    "Took p50", "Took p95", "Took p99", "First token p50", "First token p95", "Cache hits"];
   return orNothing(`By ${found.by}`, columns, found.groups.map((each) => [
     named(each.name), show(each.requests), show(each.errors), show(each.input_tokens), show(each.output_tokens), show(each.cost_usd, "usd"),
     show(each.machine_seconds), ...["p50_s", "p95_s", "p99_s", "first_token_p50_s", "first_token_p95_s"].map((name) => show(each[name], "s")),
@@ -54,13 +55,14 @@ function limits(rows) {
   "No tenant has limits: the policies' `tenants` and `tiers` would set them."));
 }
 
-function cachePanel(cache, reload) {
-  const state = h("div", { role: "status" }), value = h("input", { required: true, maxlength: 512 });
+function cachePanel(cache, state, reload) {
+  const value = h("input", { required: true, maxlength: 512 });
   const kind = select(KINDS, "entry"), all = h("input", { type: "checkbox" });
   const invalidate = async (body) => {
     try {
       const done = await post("/v1/cache/invalidate", body);
-      fill(state, `${done.invalidated} entries are forgotten.`);
+      const hint = done.invalidated || body.all_tenants ? "" : " This looked at your own tenant: tick “Of all tenants” for the others.";
+      fill(state, `${done.invalidated} entries are forgotten.${hint}`);
       await reload();
     } catch (failure) {
       fill(state, error(failure.message));
@@ -78,7 +80,7 @@ function cachePanel(cache, reload) {
     orNothing("False hits among those judged", ["Model", "Share", "95 % interval", "Tightened"], cache.false_hits.map((each) => [
       each.model, show(each.mean, "%"), `${show(each.low, "%")} to ${show(each.high, "%")}`, each.level]),
     "No hit was judged: /v1/cache/feedback and the policies' sampling do that."),
-    orNothing("Entries served most often, in this worker", ["Entry", "Tenant", "Model", "Hits", "Wrong", "Size", "Age", "Invalidate"], cache.top.map((each) => [
+    orNothing("Entries served most often, in this worker", ["Entry", "Tenant", "Model", "Hits", "Judged wrong", "Size", "Age", "Invalidate"], cache.top.map((each) => [
       each.entry.slice(0, 12), each.tenant, each.model, each.hits, each.wrong, show(each.bytes, "bytes"), show(each.age_s, "s"), forget(each)]),
     "Nothing is stored."),
     h("form", { onsubmit: submit }, h("div", { class: "row" }, field("Forget what is of", kind), field("Which", value),
@@ -102,12 +104,13 @@ const guardrails = (rows) => panel("Guardrails", orNothing("Verdicts since the s
 
 export function mount(root, signal) {
   const asked = { since: "24h", by: "model" }, body = h("div", { "aria-live": "off" });
+  const said = h("div", { role: "status" }); // outlives a reload
   const reload = async () => {
     try {
       const found = await get(`/admin/traffic?${new URLSearchParams(asked)}`, signal);
       fill(body, found.note && h("p", { class: "warn" }, found.note),
         found.series.length ? charts(found) : null, panel("Groups", groupTable(found)), limits(found.limits),
-        h("div", { class: "grid" }, router(found.router), guardrails(found.guardrails)), cachePanel(found.cache, reload));
+        h("div", { class: "grid" }, router(found.router), guardrails(found.guardrails)), cachePanel(found.cache, said, reload));
     } catch (failure) {
       if (!signal.aborted) fill(body, error(failure.message));
     }
