@@ -1,6 +1,7 @@
 // The files of the policies: check while typing, compare, replay, apply, roll back.
 
 import { get, post } from "./api.js";
+import { show } from "./charts.js";
 import { error, field, fill, h, table } from "./dom.js";
 import { diff } from "./policy_diff.js";
 import { Editor } from "./policy_editor.js";
@@ -123,6 +124,7 @@ export function mount(root, signal) {
   function confirm(about, label, act) {
     const yes = button(label, async () => {
       yes.disabled = true;
+      fill(said, h("p", { class: "muted" }, "Working: policies that start an engine or a classifier take as long as its start."));
       try {
         fill(said, h("p", { class: "good" }, (await act()).message));
       } catch (failure) {
@@ -157,12 +159,11 @@ export function mount(root, signal) {
     fill(replayed, h("p", { class: "muted" }, "Replaying…"));
     try {
       const found = await patiently(() => post("/admin/policies/replay", { files: body().files }, signal));
-      const shown = (value, digits) => (value === null ? "–" : value.toFixed(digits));
-      const cells = (before, after, name, digits) => h("td", { class: "num" }, `${shown(before[name], digits)} → ${shown(after[name], digits)}`);
+      const cells = (before, after, name, unit) => h("td", { class: "num" }, `${show(before[name], unit)} → ${show(after[name], unit)}`);
       const rows = found.models.map(([model, before, after]) => h("tr", null, h("th", { scope: "row" }, model),
-        [["requests", 0], ["cost_usd", 4], ["seconds", 2], ["quality", 2]].map(([name, digits]) => cells(before, after, name, digits))));
+        [["requests"], ["cost_usd", "usd"], ["seconds", "s"], ["quality", "%"]].map(([name, unit]) => cells(before, after, name, unit))));
       fill(replayed, h("div", { class: "panel" },
-        table(`${found.requests} recorded requests, before → after`, ["Model", "Requests", "USD", "Seconds each", "Quality"], rows),
+        table(`${found.requests} recorded requests, before → after`, ["Model", "Requests", "Cost", "Time of each", "Quality"], rows),
         found.moves.length ? table("Changed requests", ["From", "To", "Reason", "Requests"], found.moves) : h("p", null, "No request would go elsewhere.")));
     } catch (failure) {
       if (!signal.aborted) fill(replayed, error(failure.message));
@@ -200,7 +201,7 @@ export function mount(root, signal) {
       state.error && h("p", { class: "bad" }, `The last change failed: ${state.error}`),
       state.locked && h("p", { class: "warn" }, `Read-only: ${state.locked}`),
       h("div", { class: "row" }, button("Roll back…", rollback, { disabled: !state.previous?.length }), button("Read again", load)));
-    fill(list, names.map((name) => button([name, kept.drafts[name] && h("span", { class: "badge warn" }, "changed")], () => open(name), { "aria-pressed": String(name === kept.open) })),
+    fill(list, names.map((name) => button([name, kept.drafts[name] && " ", kept.drafts[name] && h("span", { class: "badge warn" }, "changed")], () => open(name), { "aria-pressed": String(name === kept.open) })),
       !state.locked && button("New file…", create));
     fill(notes, conflicts(), (file.locked || file.note) && h("p", { class: "warn" }, `${file.name}: ${file.locked || file.note}`));
     const isChanged = Object.keys(kept.drafts).length > 0;

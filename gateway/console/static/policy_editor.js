@@ -11,7 +11,7 @@ export class Editor {
       onscroll: () => (this.gutter.scrollTop = this.text.scrollTop),
     });
     this.gutter = h("div", { class: "gutter code", "aria-hidden": "true" });
-    this.label = h("label", { for: "policy-text", class: "muted" });
+    this.label = h("label", { for: "policy-text", class: "muted" }, "Text of the file");
     this.node = h("div", null, this.label, h("div", { class: "editor" }, this.gutter, this.text));
     this.marked = new Set();
   }
