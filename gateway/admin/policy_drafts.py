@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.admin.policy_check import check_loaded
 from gateway.admin.policy_files import PolicyFolder
+from gateway.errors import InvalidRequest
 from gateway.exchange.prompt_embedding import Embed
 from policies.document import Policies
 from policies.errors import PolicyError, Problem
@@ -54,8 +55,11 @@ class Drafts:
         }
 
     def replay(self, changed: Mapping[str, str], log: Path) -> dict[str, Any]:
-        """What it would have decided about the latest records. Raises ApiError, PolicyError, OSError."""
-        policies = self._load(changed)[0].policies
+        """What it would have decided about the latest records. Raises InvalidRequest or OSError."""
+        try:
+            policies = self._load(changed)[0].policies
+        except PolicyError as error:
+            raise InvalidRequest(self._folder.hidden(str(error))[:4000], code="policies_invalid") from None
         return _compared(replay(latest_records(log), policies))
 
     def _load(self, changed: Mapping[str, str]) -> tuple[Loaded, bool]:

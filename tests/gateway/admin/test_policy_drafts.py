@@ -15,9 +15,9 @@ import pytest
 
 from gateway.admin.policy_drafts import MAX_LOG_BYTES, Drafts, embed_from, latest_records
 from gateway.admin.policy_files import PolicyFolder
+from gateway.errors import InvalidRequest
 from gateway.exchange.prompt_embedding import no_meaning
 from policies import plugins
-from policies.errors import PolicyError
 from policies.load import load_folder
 from router.log import Record
 
@@ -37,7 +37,7 @@ probes:
 @pytest.fixture
 def drafts(tmp_path: Path) -> Drafts:
     (tmp_path / "a.yaml").write_text(GOOD)
-    return Drafts(PolicyFolder(tmp_path, ["sk-canary"]), load_folder(tmp_path).policies, frozenset)
+    return Drafts(PolicyFolder(tmp_path, ["mill-canary"]), load_folder(tmp_path).policies, frozenset)
 
 
 def check(drafts: Drafts, text: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def test_a_draft_of_a_new_file_is_merged_with_those_on_disk(drafts: Drafts) -> N
 
 
 def test_no_secret_of_the_gateway_is_in_a_message(drafts: Drafts) -> None:
-    found = check(drafts, "models: {sk-canary: {upstraem: 1}}")
+    found = check(drafts, "models: {mill-canary: {upstraem: 1}}")
     assert found["problems"] and "canary" not in str(found)
 
 
@@ -158,8 +158,9 @@ def test_a_replay_compares_shares_costs_and_moves(drafts: Drafts, tmp_path: Path
 
 
 def test_a_replay_of_a_broken_draft_says_what_is_wrong(drafts: Drafts, tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="unknown key"):
-        drafts.replay({"a.yaml": "rotues: {}"}, tmp_path / "none")
+    with pytest.raises(InvalidRequest, match="unknown key") as caught:
+        drafts.replay({"a.yaml": "models: {mill-canary: {upstraem: 1}}"}, tmp_path / "none")
+    assert "canary" not in caught.value.message
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
