@@ -21,7 +21,8 @@ INTERNAL_CALLER = "penstock.internal_caller"
 JSON = b"application/json"
 SSE = b"text/event-stream; charset=utf-8"
 
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")
+# Neither what a URL's path loses, nor a list below /admin/requests: operators find and cancel requests by id.
+_REQUEST_ID = re.compile(rb"(?!\.{1,2}\Z|in-flight\Z)[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SSE_HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 

@@ -113,6 +113,12 @@ async def test_ids_that_clients_may_choose_are_found(http: httpx.AsyncClient, gi
     assert (await admin(http, f"/{given}"))["id"] == given
 
 
+@pytest.mark.parametrize("given", [".", "..", "in-flight"])
+async def test_no_id_hides_a_request_from_operators(http: httpx.AsyncClient, given: str) -> None:
+    request_id = await ask(http, given)
+    assert request_id != given and (await admin(http, f"/{request_id}"))["id"] == request_id
+
+
 async def test_two_tenants_may_use_one_id(http: httpx.AsyncClient) -> None:
     await ask(http, "same")
     await http.post(CHAT, json=BODY, headers=of("boss") | {"x-request-id": "same"})
