@@ -42,8 +42,7 @@ def test_an_endpoint_is_found_and_its_example_works(pages: Watched, console: Ser
     assert '"content":"42"' in answer.stdout, answer
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW])
-@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize(("size", "is_dark"), [(WIDE, False), (NARROW, True)])
 def test_the_page_is_accessible(pages: Watched, size: tuple[int, int], is_dark: bool) -> None:
     page = pages.open("/docs", size, is_dark=is_dark)
     assert accessibility_faults(page) == []
