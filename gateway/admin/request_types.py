@@ -51,14 +51,14 @@ BODIES: Mapping[str, Body] = {
     "/v1/chat/completions": Body(ChatRequest, "Answer a conversation.", {"messages": _ASKED}),
     "/v1/chat/completions/{id}": Body(NewMetadata),
     "/v1/responses": Body(ResponsesRequest, "Answer a request of the Responses API.", {"input": _QUESTION}),
-    "/v1/responses/input_tokens": Body(ResponsesRequest, "Count its tokens.", {"input": _QUESTION}),
+    "/v1/responses/input_tokens": Body(ResponsesRequest, "Count a request's tokens.", {"input": _QUESTION}),
     "/v1/conversations": Body(NewConversation),
     "/v1/conversations/{id}": Body(NewMetadata),
     "/v1/conversations/{id}/items": Body(NewItems),
     "/v1/messages": Body(
         MessagesRequest, "Answer a conversation of Anthropic's API.", {"max_tokens": 256, "messages": _ASKED}
     ),
-    "/v1/messages/count_tokens": Body(CountRequest, "Count its tokens.", {"messages": _ASKED}),
+    "/v1/messages/count_tokens": Body(CountRequest, "Count a request's tokens.", {"messages": _ASKED}),
     "/v1/messages/batches": Body(CreateMessageBatch),
     "/v1/completions": Body(CompletionRequest, "Continue a text.", {"prompt": "17 + 25 =", "max_tokens": 8}),
     "/v1/embeddings": Body(EmbeddingRequest, "Turn texts into vectors.", {"input": "a mill by the river"}),
