@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.receipt import Receipt
@@ -35,17 +36,19 @@ COUNTS = (*AMOUNTS, *(f"error_{name}" for name in ERRORS), *DURATIONS, *FIRST_TO
 _AT = {name: at for at, name in enumerate(COUNTS)}
 _TOOK_AT, _FIRST_AT = _AT[DURATIONS[0]], _AT[FIRST_TOKENS[0]]
 _KEY = ", ".join(("level", "period", *NAMES))
+TABLE = f"usage_sums_{sha256(','.join(COUNTS).encode()).hexdigest()[:8]}"
+"""Its columns are in its name: with others than ours no row of usage could be written beside it."""
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS usage_sums (
+CREATE TABLE IF NOT EXISTS {TABLE} (
     {", ".join(f"{name} TEXT NOT NULL" for name in ("level", "period", *NAMES))},
     {", ".join(f"{name} DOUBLE PRECISION NOT NULL" for name in COUNTS)},
     PRIMARY KEY ({_KEY})
 );
 """
 _ADD = (
-    f"INSERT INTO usage_sums ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join('?' * (6 + len(COUNTS)))}) "
+    f"INSERT INTO {TABLE} ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join('?' * (6 + len(COUNTS)))}) "
     f"ON CONFLICT ({_KEY}) DO UPDATE SET "
-    + ", ".join(f"{name} = usage_sums.{name} + excluded.{name}" for name in COUNTS)
+    + ", ".join(f"{name} = {TABLE}.{name} + excluded.{name}" for name in COUNTS)
 )
 
 
@@ -74,7 +77,7 @@ def erase(connection: Connection, now_s: float, keep_days: int) -> None:
     for level in LEVELS:
         kept_s = min(KEPT_S.get(level, keep_days * DAY_S), keep_days * DAY_S)
         before = period_of(level, max(0.0, now_s - kept_s))
-        connection.execute("DELETE FROM usage_sums WHERE level = ? AND period < ?", [level, before])
+        connection.execute(f"DELETE FROM {TABLE} WHERE level = ? AND period < ?", [level, before])
 
 
 def percentile_s(counts: Sequence[float], share: float, bounds: Sequence[float] = BOUNDS_S) -> float | None:

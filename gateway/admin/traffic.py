@@ -16,6 +16,7 @@ from gateway.accounting.usage_sums import (
     ERRORS,
     FIRST_TOKENS,
     LEVELS,
+    TABLE,
     percentile_s,
     period_of,
 )
@@ -83,7 +84,7 @@ class TrafficQuery(NamedTuple):
 
         def sums(columns: str, what: str, more: str) -> list[Any]:
             where = f"WHERE level = ? AND period >= ? GROUP BY {columns} {more}"
-            query = f"SELECT {columns}, {what} FROM usage_sums {where}"
+            query = f"SELECT {columns}, {what} FROM {TABLE} {where}"
             return connection.execute(query, [level, since]).fetchall()
 
         groups = sums(column, _SUMS, f"ORDER BY {order} LIMIT {self.limit + 1}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import statistics
 from bisect import bisect_left
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -29,7 +31,7 @@ def open_rows(folder: Path, now_s: float = NOW_S) -> UsageRows:
 
 async def read(folder: Path, what: str, level: str = "day") -> list[tuple[object, ...]]:
     rows = open_rows(folder)
-    query = f"SELECT {what} FROM usage_sums WHERE level = ?"
+    query = f"SELECT {what} FROM {usage_sums.TABLE} WHERE level = ?"
     found: list[tuple[object, ...]] = await rows.read(
         lambda connection: connection.execute(query, [level]).fetchall(), ""
     )
@@ -124,3 +126,13 @@ def test_percentiles_at_the_edges() -> None:
     assert percentile_s([*nothing[:-1], 5.0], 0.5) == BOUNDS_S[-1]  # beyond the last bound
     assert percentile_s([1.0, *nothing[1:]], 0.5) == pytest.approx(BOUNDS_S[0] / 2)
     assert len(usage_sums.DURATIONS) == len(nothing)
+
+
+async def test_rows_are_written_beside_sums_with_other_columns(tmp_path: Path) -> None:
+    """They may be those of an older or newer version of the gateway."""
+    with closing(sqlite3.connect(tmp_path / "usage.sqlite")) as old:
+        old.execute("CREATE TABLE usage_sums (level TEXT, period TEXT, requests REAL)")
+    rows = open_rows(tmp_path)
+    rows.receive(receipt_with())
+    await rows.close()
+    assert await read(tmp_path, "requests") == [(1.0,)]
