@@ -23,7 +23,7 @@ from gateway.admin.access import AdminAccess
 from gateway.errors import ClientGone, RateLimited, retry_after
 from gateway.exchange.model_table import ModelTable
 from gateway.exchange.shape import encode
-from gateway.fleet.target import Target
+from gateway.fleet.target import MIN_LATENCY_S, Target
 from gateway.processes.status import Statuses
 from gateway.processes.worker_peers import WorkerPeers
 from gateway.requests import refusals
@@ -221,13 +221,14 @@ def _phase(client: EngineClient, status: str) -> str:
 
 def _target(model: str, target: Target) -> dict[str, Any]:
     calls, failed = target.health.recent()
+    latency_s = target.latency.value_s()  # decays while nothing is asked: below the least it says nothing
     return {
         "model": model,
         "place": target.place,
         "state": target.health.trouble or "ready",
         "running": target.num_running,
         "error_share": failed / calls if calls else None,
-        "latency_s": target.latency.value_s() if target.latency.is_measured else None,
+        "latency_s": latency_s if latency_s >= MIN_LATENCY_S else None,
         "cooldown_s": target.health.out_s(),
     }
 

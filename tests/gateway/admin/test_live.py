@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,11 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import EngineStats, Heartbeat, Hello
 from gateway.admin import live
-from gateway.admin.live import LiveFeed, LiveView
+from gateway.admin.live import LiveFeed, LiveView, _target
 from gateway.auth import tenant_id
 from gateway.errors import UpstreamFailed
 from gateway.exchange.model_table import ModelTable
+from gateway.fleet.memory import FleetMemory
+from gateway.fleet.target import Target
 from gateway.processes.status import ProcessStatus
+from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.web.server_state import STOP
 from gateway.web.versioned_app import VersionedApp
@@ -286,3 +290,13 @@ async def test_only_operators_may_look(worker: Worker) -> None:
             assert tenant.status_code == 403 and "engines" not in tenant.text
             assert (await client.get(f"/admin/live{query}")).status_code == 401
             assert (await client.post(f"/admin/live{query}", headers=BOSS)).status_code == 405
+
+
+def test_an_idle_targets_latency_says_nothing() -> None:
+    now_s = [0.0]
+    target = Target(FakeProvider(), FleetMemory().health("m", "p"), clock=lambda: now_s[0])
+    shown = [_target("m", target)["latency_s"]]
+    target.latency.answered(0.2)
+    for now_s[0] in (0.0, 5.0, 600.0):
+        shown.append(_target("m", target)["latency_s"])
+    assert shown == [None, 0.2, pytest.approx(0.2 * math.exp(-0.5)), None]
