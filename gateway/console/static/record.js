@@ -45,7 +45,7 @@ function summary(record) {
 
 const conditions = (record) =>
   part("Rules that were tried", ["Rule", "Holds", "Condition", "Values"], record.tried.map((each) => [
-    each.rule, each.matched === null ? "cannot be evaluated" : each.matched ? "yes" : "no",
+    each.rule === record.rule && record.rule_name ? `${each.rule} (${record.rule_name})` : each.rule, each.matched === null ? "cannot be evaluated" : each.matched ? "yes" : "no",
     h("code", null, each.condition || "always"),
     Object.entries(each.values).map(([name, value]) => h("div", null, `${name} = ${JSON.stringify(value)}`))]));
 
