@@ -33,7 +33,7 @@ TAGS = (
     ("", "Health and pages"),
 )
 _COMMENT = re.compile(r"(?m)^    (\w+): .*?  # (.+)$")
-_RAISES = re.compile(r"(?s)\s*\bRaises \w+.*")
+_RAISES = re.compile(r"(?s)\bRaises \w.*")
 _JSON = "application/json"
 _TEXT: Json = {"type": "string"}
 _OBJECT: Json = {"type": "object"}
