@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -231,7 +232,13 @@ def test_draft_trees_move_what_was_accepted(subject: Subject, monkeypatch: pytes
     assert [[token for token, _ in text] for text in found] == list(known.values())
     assert found == want
     assert any(chunk.parents for plan in runner.plans for chunk in plan.chunks)
-    assert len(runner.plans) < NEW_TOKENS
+    steps = Counter(
+        chunk.sequence.request.request_id
+        for plan in runner.plans
+        for chunk in plan.chunks
+        if chunk.start >= chunk.sequence.num_prompt_tokens
+    )
+    assert max(steps.values()) < NEW_TOKENS // 2 + 2  # prompts may take any number of steps
 
 
 def test_an_unsound_step_leaves_no_trace(subject: Subject) -> None:

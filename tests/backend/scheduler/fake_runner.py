@@ -94,9 +94,10 @@ class FakeRunner:
 
     def step(self) -> Plan:
         running = self.running()
+        decoding = [i for i in running if self.is_decoding(self.sequences[i])]  # not a prompt of one token
         plan = self.scheduler.schedule()
         self.copy_states()
-        self.check(plan, running)
+        self.check(plan, running, decoding)
         for chunk in plan.chunks:
             self.compute(chunk.sequence, chunk.start, chunk.end)
         num_prompt = sum(chunk.num_tokens for chunk in plan.chunks if chunk.num_tokens > 1)
@@ -121,7 +122,7 @@ class FakeRunner:
     def running(self) -> set[str]:
         return {i for i, s in self.sequences.items() if s.status is SequenceStatus.RUNNING}
 
-    def check(self, plan: Plan, running_before: set[str]) -> None:
+    def check(self, plan: Plan, running_before: set[str], decoding_before: list[str]) -> None:
         sizes = [chunk.num_tokens for chunk in plan.chunks]
         assert sum(sizes) <= self.config.max_batch_tokens and all(size > 0 for size in sizes)
         assert len({chunk.sequence.row for chunk in plan.chunks}) == len(plan.chunks)
@@ -132,7 +133,7 @@ class FakeRunner:
             assert sequence.status is SequenceStatus.RUNNING and sequence not in plan.preempted
             assert chunk.start == sequence.num_computed_tokens and chunk.end <= len(sequence.tokens)
             assert chunk.end <= len(sequence.pages) * PAGE_TOKENS
-        decoding = [i for i in self.running() & running_before if self.is_decoding(self.sequences[i])]
+        decoding = [i for i in decoding_before if self.sequences[i].status is SequenceStatus.RUNNING]
         online = {i for i, s in self.sequences.items() if not s.request.priority}
         if planned.keys() & online:
             if any(i not in decoding for i in planned.keys() & online):

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backend.errors import QueueFull
@@ -152,6 +152,16 @@ workloads = st.lists(
 )
 
 
+PAUSED_PROMPT_OF_ONE_TOKEN = [
+    *[("a", 1, 1, 2 * (number == 5), 0) for number in range(15)],
+    ("a", 16, 1, 0, 1),
+    ("b", 2, 1, 0, 1),
+    ("a", 1, 1, 0, 1),
+]
+"""It is admitted in one step, and computed in a later one, after another prompt."""
+
+
+@example(PAUSED_PROMPT_OF_ONE_TOKEN, 3, 40)
 @settings(max_examples=40, deadline=None)
 @given(workloads, st.integers(1, 6), st.sampled_from([40, 200]))
 def test_nothing_idles_and_nobody_starves(
