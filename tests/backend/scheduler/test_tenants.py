@@ -158,7 +158,7 @@ PAUSED_PROMPT_OF_ONE_TOKEN = [
     ("b", 2, 1, 0, 1),
     ("a", 1, 1, 0, 1),
 ]
-"""It is admitted in one step, and computed in a later one, after another prompt."""
+"""The last prompt is admitted in one step, and computed in a later one, after another prompt."""
 
 
 @example(PAUSED_PROMPT_OF_ONE_TOKEN, 3, 40)
