@@ -14,7 +14,7 @@ import msgspec
 from gateway.admin.access import AdminAccess
 from gateway.admin.policies import PolicyControl
 from gateway.admin.policy_drafts import Drafts, embed_from
-from gateway.admin.policy_files import PolicyFolder
+from gateway.admin.policy_files import PolicyFolder, Texts
 from gateway.auth import Principal
 from gateway.errors import ApiError, InvalidRequest, RateLimited
 from gateway.exchange.prompt_embedding import Embed
@@ -149,9 +149,16 @@ class PolicyChanges:
                 await in_thread(partial(self._folder.write, after))
                 message = await self._control.ask("reload")
             except ApiError as error:
-                await in_thread(partial(self._folder.write, before))
-                error.message = f"{error.message} The files are as they were."
+                error.message = f"{error.message} {await self._put_back(before)}"
                 raise
         names, new = ", ".join(sorted(asked.files)), self._control.state.version
         logger.info("audit: %s changed the policies %s, %s before, %s now", caller.tenant, names, old, new)
         return message
+
+    async def _put_back(self, before: Texts) -> str:
+        """What has become of the files; they may fail to be written once more, as on a full disk."""
+        try:
+            await in_thread(partial(self._folder.write, before))
+        except InvalidRequest as error:
+            return f"Nor could the files be put back, and some may hold the change: {error.message}"
+        return "The files are as they were."

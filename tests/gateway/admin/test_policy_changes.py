@@ -14,6 +14,7 @@ import pytest
 
 from gateway.admin.access import OWN_HEADER
 from gateway.admin.policy_changes import DraftThreads
+from gateway.admin.policy_files import _replace
 from gateway.auth import Principal, tenant_id
 from gateway.errors import InvalidRequest, RateLimited
 from gateway.settings import Settings
@@ -232,6 +233,28 @@ async def test_a_reload_that_fails_puts_the_files_back(
     answer = await client.post(f"{PATH}/apply", json={"files": change, "base": base})
     assert answer.status_code == 400 and "The files are as they were." in answer.text
     assert untouched(folder) and "audit" not in caplog.text
+
+
+async def test_files_that_cannot_be_put_back_are_told(
+    client: httpx.AsyncClient, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full from the second file on."""
+    files = (await client.get(f"{PATH}/files")).json()["files"]
+    base = {file["name"]: file["digest"] for file in files}
+    replaced: list[Path] = []
+
+    def replace(path: Path, data: bytes | None) -> None:
+        if replaced:
+            raise OSError(28, "No space left on device")
+        replaced.append(path)
+        _replace(path, data)
+
+    monkeypatch.setattr("gateway.admin.policy_files._replace", replace)
+    change = {"models.yaml": FILES["models.yaml"] + "# more\n", "new.yaml": "x-new: 1\n"}
+    answer = await client.post(f"{PATH}/apply", json={"files": change, "base": base})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "'new.yaml' cannot be written: No space left" in message
+    assert "some may hold the change" in message and "as they were" not in message
 
 
 async def test_a_text_that_was_read_before_another_change_is_refused(
