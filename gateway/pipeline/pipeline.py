@@ -114,7 +114,7 @@ class Pipeline:
             ScreenAnswer(),
         )
         self._choosing = [stage for stage in _until(CheckFields, stages) if not stage.is_for_calls]
-        self._deciding = _until(ScreenRequest, stages)[3:]
+        self._deciding = _until(ScreenRequest, stages[stages.index(self.report) + 1 :])
         # Those that the policies leave nothing to do cost requests nothing.
         has_shadows = any(action.shadow is not None for _, action in policies.actions())
         idle = {Mirror: not has_shadows, Listen: not has_shadows, ScreenAnswer: guards.is_empty}
