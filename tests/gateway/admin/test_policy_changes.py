@@ -238,7 +238,7 @@ async def test_a_reload_that_fails_puts_the_files_back(
 async def test_files_that_cannot_be_put_back_are_told(
     client: httpx.AsyncClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a disk that is full from the second file on."""
+    """The disk is full from the second file on."""
     files = (await client.get(f"{PATH}/files")).json()["files"]
     base = {file["name"]: file["digest"] for file in files}
     replaced: list[Path] = []
