@@ -157,7 +157,8 @@ class UsageRows:
         query = f"INSERT INTO usage_rows VALUES {', '.join([row] * len(batch))}"
         query += " ON CONFLICT DO NOTHING RETURNING serial"
         is_new = {serial for (serial,) in connection.execute(query, values).fetchall()}
-        usage_sums.add(connection, [receipt for serial, receipt in batch if serial in is_new])
+        most = usage_sums.most_groups(self.policy.max_bytes, self.policy.keep_days)
+        usage_sums.add(connection, [receipt for serial, receipt in batch if serial in is_new], most)
         usage_sums.erase(connection, self._now_s(), self.policy.keep_days)
         _erase(connection, "ended_s < ?", self._now_s() - self.policy.keep_days * DAY_S)
         if self._database.used_bytes(connection) > self.policy.max_bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -20,8 +20,13 @@ LEVELS = {"minute": 16, "hour": 13, "day": 10}
 """Each with the length of its periods, which begin like "2026-11-28T09:46"."""
 KEPT_S = {"minute": 2 * 3600, "hour": 2 * DAY_S}
 """Days are kept as long as the rows."""
+PERIOD_S = {"minute": 60, "hour": 3600}
+SUM_BYTES = 256
+"""A sum with its key, about; measured with short names."""
 NAMES = ("tenant", "model", "route", "endpoint")
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+OTHERS = ("(others)",) * len(NAMES)
+"""Groups that are one too many in their period."""
 ERRORS = (
     "InvalidRequest", "Unauthorized", "Forbidden", "NotFound", "RateLimited", "ServerError", "UpstreamFailed",
     "Unavailable", "TimedOut", "ClientGone", "Cancelled", "other",
@@ -57,8 +62,17 @@ def period_of(level: str, at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M")[: LEVELS[level]]
 
 
-def add(connection: Connection, receipts: Iterable[Receipt]) -> None:
-    """Count receipts whose rows are new, in the order of keys, so that no two gateways deadlock."""
+def most_groups(max_bytes: int, keep_days: int) -> int:
+    """Groups of a period, so that all sums take a quarter of this size at most: the rest is for rows."""
+    num_periods = sum(kept_s // PERIOD_S[level] + 2 for level, kept_s in KEPT_S.items()) + keep_days + 2
+    return max(1, max_bytes // (4 * SUM_BYTES * num_periods))
+
+
+def add(connection: Connection, receipts: Iterable[Receipt], most: int) -> None:
+    """Count receipts whose rows are new, in the order of keys, so that no two gateways deadlock.
+
+    `most`: groups of a period; those that come later are counted as OTHERS.
+    """
     minutes: dict[tuple[str, ...], list[float]] = defaultdict(_zeros)
     for receipt in receipts:
         minute = period_of("minute", receipt.ended_s)
@@ -68,8 +82,26 @@ def add(connection: Connection, receipts: Iterable[Receipt]) -> None:
         for level, length in LEVELS.items():
             key = (level, minute[:length], *rest)
             found[key] = [sum_ + count for sum_, count in zip(found[key], counts, strict=True)]
-    for key in sorted(found):
-        connection.execute(_ADD, [*key, *found[key]])
+    for key, counts in sorted(_bounded(connection, found, most).items()):
+        connection.execute(_ADD, [*key, *counts])
+
+
+def _bounded(
+    connection: Connection, found: Mapping[tuple[str, ...], Sequence[float]], most: int
+) -> dict[tuple[str, ...], list[float]]:
+    """The same counts, those of new groups of full periods as OTHERS."""
+    known: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    bounded: dict[tuple[str, ...], list[float]] = defaultdict(_zeros)
+    query = f"SELECT {', '.join(NAMES)} FROM {TABLE} WHERE level = ? AND period = ? LIMIT {most}"
+    for own, counts in sorted(found.items()):
+        key, period = own, own[:2]
+        if period not in known:
+            known[period] = {tuple(row) for row in connection.execute(query, list(period)).fetchall()}
+        if own[2:] not in known[period] and len(known[period]) >= most:
+            key = (*period, *OTHERS)
+        known[period].add(key[2:])
+        bounded[key] = [sum_ + count for sum_, count in zip(bounded[key], counts, strict=True)]
+    return bounded
 
 
 def erase(connection: Connection, now_s: float, keep_days: int) -> None:

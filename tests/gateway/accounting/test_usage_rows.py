@@ -15,6 +15,7 @@ import pytest
 from gateway.accounting import usage_rows
 from gateway.accounting.counters import DAY_S
 from gateway.accounting.usage_rows import SCHEMA, UsageRows
+from gateway.accounting.usage_sums import TABLE, most_groups
 from gateway.admin.usage import UsageQuery
 from gateway.database.database import Connection, Database, Work
 from gateway.database.postgres import PostgresDatabase
@@ -275,6 +276,24 @@ async def test_size_is_bounded_and_refusals_displace_no_bill(tmp_path: Path) -> 
     first, last = await rows.read(lambda c: c.execute(oldest).fetchone(), "")
     assert first > NOW_S + 30_000 and last == NOW_S + 49_999
     assert await database.read(database.used_bytes) < 1.3 * (1 << 20)
+    await rows.close()
+
+
+async def test_sums_of_many_groups_displace_no_bill(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path), "usage", SCHEMA)
+    rows = UsageRows(database, now_s=lambda: NOW_S)
+    rows.policy = UsageSection(max_bytes=1 << 20)
+    for number in range(1500):
+        rows.receive(receipt_with(ended_s=NOW_S + number / 100, tenant=f"tenant-{number}"))
+    await wait_for(lambda: not rows._waiting)
+
+    def counted(connection: Connection) -> tuple[int, ...]:
+        sums = f"SELECT COUNT(*), SUM(requests) FROM {TABLE} WHERE level = 'day'"
+        kept = connection.execute("SELECT COUNT(*) FROM usage_rows").fetchone()[0]
+        return kept, *connection.execute(sums).fetchone()
+
+    kept, num_sums, requests = await rows.read(counted, "")
+    assert (kept, requests) == (1500, 1500) and num_sums <= most_groups(1 << 20, 90) + 1
     await rows.close()
 
 
