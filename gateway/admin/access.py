@@ -17,6 +17,9 @@ _HOST = re.compile(r"([a-zA-Z0-9.]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
 OWN_SITES = ("", "same-origin", "none")
 """What browsers say of a request by our own page, and by the address bar; other clients say nothing."""
 
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""Headers of proxies, whose clients may be anywhere."""
+
 
 class AdminAccess:
     """The policies' `admin.principals`; without any API key, every caller on the loopback interface.
@@ -62,6 +65,12 @@ def _check_loopback(call: HttpCall) -> None:
         raise Forbidden(
             "Without API keys, /admin answers only to this machine: use http://localhost, or set API keys.",
             param="host",
+            code="administration_forbidden",
+        )
+    if through := [name for name in FORWARDED if call.read_header(name)]:
+        raise Forbidden(
+            "Without API keys, /admin answers only to this machine, and a header tells of a proxy: set API keys.",
+            param=through[0],
             code="administration_forbidden",
         )
     is_other = bool(origin) and urlsplit(origin).netloc != host

@@ -110,6 +110,16 @@ async def test_a_form_of_another_site_changes_nothing(
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
+async def test_what_a_proxy_passes_on_is_refused_without_keys(
+    open_http: httpx.AsyncClient, keyed_http: httpx.AsyncClient, name: str
+) -> None:
+    answer = await open_http.get(PATH, headers={"host": "localhost", name: "203.0.113.9"})
+    assert answer.status_code == 403 and answer.json()["error"]["param"] == name
+    boss = {"authorization": f"Bearer {KEYS['boss']}", name: "203.0.113.9"}
+    assert (await keyed_http.get(PATH, headers=boss)).status_code == 200
+
+
 async def test_with_keys_the_policies_principals_may(keyed_http: httpx.AsyncClient) -> None:
     boss, tenant = ({"authorization": f"Bearer {key}"} for key in KEYS.values())
     assert (await keyed_http.get(PATH, headers=boss)).status_code == 200
