@@ -28,9 +28,8 @@ from gateway.processes.status import Statuses
 from gateway.processes.worker_peers import WorkerPeers
 from gateway.requests import refusals
 from gateway.telemetry.metrics import Metrics
-from gateway.web.http_call import HttpCall
+from gateway.web.http_call import ASKS, GOES_ON, HttpCall
 from gateway.web.server_state import STOP
-from gateway.web.versioned_app import ASKS, BEGUN, GOES_ON
 from policies.names import split_replica
 
 INTERVAL_S = 1.0
@@ -151,8 +150,6 @@ class LiveEndpoint:
 
     async def show(self, call: HttpCall) -> None:
         """Raises ApiError: also where a stream's caller may not read any more under new policies."""
-        is_begun = call.scope.get(GOES_ON) == BEGUN
-        call.is_started = call.is_stream = is_begun
         self._access.look(call)
         for name, value in call.query.items():
             if name != "once":
@@ -170,7 +167,7 @@ class LiveEndpoint:
             )
         self._feed.num_streams += 1
         try:
-            if not is_begun:
+            if not call.is_started:
                 await call.start_stream()
             await self._stream(call)
         finally:

@@ -18,6 +18,10 @@ from gateway.web.error_format import OPENAI_ERRORS, ErrorFormat
 INTERNAL_CALLER = "penstock.internal_caller"
 """Key in a scope of the InternalCaller of a request that the gateway makes itself; clients cannot set it."""
 
+GOES_ON = "penstock.goes_on"
+"""Key in a scope of a stream without end: its handler sets ASKS, and finds BEGUN in the current version."""
+ASKS, BEGUN = "asks", "begun"
+
 JSON = b"application/json"
 SSE = b"text/event-stream; charset=utf-8"
 
@@ -81,8 +85,7 @@ class HttpCall:
         self.telemetry = telemetry
         self.request_id = request_id_of(scope)
         self.status = 0
-        self.is_started = False
-        self.is_stream = False
+        self.is_started = self.is_stream = scope.get(GOES_ON) == BEGUN
         self._send = send
         self.error_format = error_format
         self.error_headers: Mapping[str, str] = {}

@@ -11,10 +11,7 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from gateway.web.asgi_endpoint import Resource
-
-GOES_ON = "penstock.goes_on"
-"""Key in a scope of an answer without end: its handler sets ASKS, and finds BEGUN in the current version."""
-ASKS, BEGUN = "asks", "begun"
+from gateway.web.http_call import ASKS, BEGUN, GOES_ON
 
 
 @dataclass(eq=False, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from starlette.types import Message, Receive, Scope, Send
 
 from backend.server.engine_client import EngineClient
@@ -236,6 +237,16 @@ async def test_new_policies_may_end_a_stream(worker: Worker) -> None:
     while (message := await stream.next()).get("more_body"):
         last = message["body"]
     assert b"administration_forbidden" in message["body"] and b"v2" not in last
+    await stream.task
+
+
+async def test_a_stream_ends_with_an_error_where_new_policies_have_no_console(worker: Worker) -> None:
+    stream = await opened(worker)
+    event(await stream.next())
+    await worker.switch(replace(policies("v2"), console=False))
+    while (message := await stream.next()).get("more_body"):
+        pass
+    assert message["type"] == "http.response.body" and b"unknown_url" in message["body"]
     await stream.task
 
 
