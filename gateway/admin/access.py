@@ -69,7 +69,7 @@ def _check_loopback(call: HttpCall) -> None:
         )
     if through := [name for name in FORWARDED if call.read_header(name)]:
         raise Forbidden(
-            "Without API keys, /admin answers only to this machine, and a header tells of a proxy: set API keys.",
+            "Without API keys, /admin answers only to this machine. A header tells of a proxy: set API keys.",
             param=through[0],
             code="administration_forbidden",
         )

@@ -14,7 +14,7 @@ import msgspec
 from gateway.admin.access import AdminAccess
 from gateway.admin.policies import PolicyControl
 from gateway.admin.policy_drafts import Drafts, embed_from
-from gateway.admin.policy_files import PolicyFolder, Texts
+from gateway.admin.policy_files import PolicyFolder
 from gateway.auth import Principal
 from gateway.errors import ApiError, InvalidRequest, RateLimited
 from gateway.exchange.prompt_embedding import Embed
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
 LIMIT_S = 10.0
+APPLY_LIMIT_S = 120.0
+"""As long as a reload may read: what could be served can be applied."""
 MAX_THREADS = 2
 """They share the interpreter's lock with the event loop."""
 
@@ -57,12 +59,12 @@ class DraftThreads:
 
         return await self.run_beside(freeing)
 
-    async def run_beside(self, work: Callable[[], T]) -> T:
+    async def run_beside(self, work: Callable[[], T], limit_s: float | None = None) -> T:
         """The same for what need not wait for its turn."""
 
         def limited() -> T:
             try:
-                with at_most(self._limit_s):
+                with at_most(limit_s or self._limit_s):
                     return work()
             except PolicyError as error:
                 raise InvalidRequest(str(error)[:4000], code="policies_invalid") from None
@@ -141,24 +143,22 @@ class PolicyChanges:
         with self._folder.alone():
             work = partial(self._folder.change, asked.files, asked.base)
             before, after = await self._threads.run_beside(work)
-            if problems := (await self._threads.run_beside(self._checking(asked)))["problems"]:
+            if problems := (await self._threads.run_beside(self._checking(asked), APPLY_LIMIT_S))["problems"]:
                 told = (f"{each['file']}:{each['line']}: {each['message']}" for each in problems[:10])
                 raise InvalidRequest("\n".join(told), code="policies_invalid")
             old = self._control.state.version
             try:
-                await in_thread(partial(self._folder.write, after))
+                await in_thread(partial(self._folder.write, before, after))
                 message = await self._control.ask("reload")
             except ApiError as error:
-                error.message = f"{error.message} {await self._put_back(before)}"
+                left = await in_thread(partial(self._folder.put_back, before, after))
+                outcome = "The files are as they were."
+                if left:
+                    outcome = (
+                        f"Not put back, as others changed them or they cannot be written: {', '.join(left)}."
+                    )
+                error.message = f"{error.message} {outcome}"
                 raise
         names, new = ", ".join(sorted(asked.files)), self._control.state.version
         logger.info("audit: %s changed the policies %s, %s before, %s now", caller.tenant, names, old, new)
         return message
-
-    async def _put_back(self, before: Texts) -> str:
-        """What has become of the files; they may fail to be written once more, as on a full disk."""
-        try:
-            await in_thread(partial(self._folder.write, before))
-        except InvalidRequest as error:
-            return f"Nor could the files be put back, and some may hold the change: {error.message}"
-        return "The files are as they were."

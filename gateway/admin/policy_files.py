@@ -89,12 +89,7 @@ class PolicyFolder:
         files = {path.name: self._file(path, data) for path, data in now.items()}
         for name in sorted({**changed, **base}):
             if (files[name].digest if name in files else "") != base.get(name, ""):
-                raise InvalidRequest(
-                    f"{name[:100]!r} has changed since it was read: read it again, and change that.",
-                    status=409,
-                    param="base",
-                    code="policies_changed",
-                )
+                raise _changed(name)
         after = {self._path(name, now): text.encode() for name, text in changed.items()}
         for name, text in changed.items():
             file = files.get(name, PolicyFile(name))
@@ -103,14 +98,31 @@ class PolicyFolder:
                 raise InvalidRequest(f"{name!r}: {reason}", param="files", code="policies_read_only")
         return {path: now.get(path) for path in after}, after
 
-    def write(self, texts: Texts) -> None:
-        """Replace these files, one after the other; None takes one away. Raises InvalidRequest."""
-        for path, data in texts.items():
+    def write(self, before: Texts, after: Texts) -> None:
+        """Replace these files, one after the other. Raises InvalidRequest, also for one that has changed."""
+        for path, data in after.items():
             try:
+                if _content(path) != before[path]:
+                    raise _changed(path.name)
                 _replace(path.resolve(), data)
             except OSError as error:
                 message = f"{path.name!r} cannot be written: {error.strerror}."
                 raise InvalidRequest(message, code="policies_read_only") from None
+            except PolicyError:
+                raise _changed(path.name) from None
+
+    def put_back(self, before: Texts, after: Texts) -> list[str]:
+        """Undo `write`. Returns the names of files that cannot be written, or that others have changed."""
+        left = []
+        for path, data in before.items():
+            try:
+                if (now := _content(path)) == after[path]:
+                    _replace(path.resolve(), data)
+                elif now != data:
+                    left.append(path.name)
+            except (OSError, PolicyError):
+                left.append(path.name)
+        return left
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -155,6 +167,20 @@ class PolicyFolder:
             line = next((n for n, (own, other) in enumerate(pairs, 1) if own != other), 0)
             note = f"line {line} holds what may be a secret; put it into a variable before it is changed here"
         return PolicyFile(path.name, shown, _digest(shown.encode()), note=note)
+
+
+def _changed(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{name[:100]!r} has changed since it was read: read it again, and change that.",
+        status=409,
+        param="base",
+        code="policies_changed",
+    )
+
+
+def _content(path: Path) -> bytes | None:
+    """What a file holds; None: there is none. Raises PolicyError."""
+    return _read(path) if os.path.lexists(path) else None
 
 
 def _read(path: Path) -> bytes:

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> PolicyFolder:
 
 def change(folder: PolicyFolder, name: str, text: str) -> None:
     base = {file.name: file.digest for file in folder.files()}
-    folder.write(folder.change({name: text}, base)[1])
+    folder.write(*folder.change({name: text}, base))
 
 
 def test_a_change_is_written_with_the_mode_of_before_and_leaves_no_other_file(folder: PolicyFolder) -> None:
@@ -77,15 +77,29 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(folder: Po
 
 def _write_on_and_on(folder: PolicyFolder, path: Path, texts: list[bytes]) -> None:
     for text in itertools.cycle(texts):
-        folder.write({path: text})
+        folder.write({path: path.read_bytes()}, {path: text})
 
 
 def test_what_was_there_can_be_put_back(folder: PolicyFolder) -> None:
     before, after = folder.change({"a.yaml": "x", "b.yaml": "y"}, {"a.yaml": folder.files()[0].digest})
-    folder.write(after)
+    folder.write(before, after)
     assert [path.name for path in sorted(folder.path.iterdir())] == ["a.yaml", "b.yaml"]
-    folder.write(before)
+    assert folder.put_back(before, after) == []
     assert folder.texts() == {folder.path / "a.yaml": TEXT.encode()}
+
+
+def test_what_others_write_meanwhile_is_kept(folder: PolicyFolder) -> None:
+    """An editor asks for no lock, neither before the write nor before a reload fails."""
+    path, other = folder.path / "a.yaml", "x-of: another\n"
+    before, after = folder.change({"a.yaml": "x", "b.yaml": "y"}, {"a.yaml": folder.files()[0].digest})
+    path.write_text(other)
+    with pytest.raises(InvalidRequest, match="'a.yaml' has changed since it was read"):
+        folder.write(before, after)
+    path.write_text(TEXT)
+    folder.write(before, after)
+    path.write_text(other)
+    assert folder.put_back(before, after) == ["a.yaml"]
+    assert folder.texts() == {path: other.encode()}
 
 
 @pytest.mark.parametrize("base", [{}, {"a.yaml": ""}, {"a.yaml": "0" * 64}, {"gone.yaml": "0" * 64}])
