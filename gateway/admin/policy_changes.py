@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 LIMIT_S = 10.0
 APPLY_LIMIT_S = 120.0
-"""As long as a reload may read: what could be served can be applied."""
+"""The time in which a reload reads: what could be served can be applied."""
 MAX_THREADS = 2
 """They share the interpreter's lock with the event loop."""
 
