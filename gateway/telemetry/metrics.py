@@ -234,13 +234,14 @@ class Meter:
     def end(self, now_s: float, status: int, *, is_broken: bool = False) -> None:
         """The request is over. Call it once. `is_broken`: with an error after its answer had begun."""
         self.call_ended(now_s, None, "")
-        self._counters[instruments.ENDPOINTS.index(self._endpoint)] -= 1
         self._counters[
             self._start + instruments.REQUESTS_OFFSET + (4 if is_broken else status_index(status))
         ] += 1
         duration_s = now_s - self._started_s
         self._observe(instruments.DURATION, duration_s)
         self._observe(instruments.OVERHEAD, duration_s - self._call_s)
+        # Last, so that what others read without requests in flight is whole.
+        self._counters[instruments.ENDPOINTS.index(self._endpoint)] -= 1
 
     def _observe(self, histogram: instruments.Histogram, value: float) -> None:
         at = self._start + histogram.offset

@@ -105,6 +105,10 @@ class Server:
             lambda: f"{name} is {self.metric(name, **labels)}",
         )
 
+    def settle(self) -> None:
+        """Wait until all requests are counted: a gateway counts one after the last byte of its answer."""
+        self.wait_metric("penstock_requests_in_flight", lambda value: value == 0)
+
     def engine_pids(self) -> list[int]:
         """The ids of its engine processes."""
         return [

@@ -46,6 +46,7 @@ def test_what_is_served_by_meaning_and_what_is_not(start_server: StartServer, tm
     assert (
         ask("What is the balance of my account?")[0] == ask("What is the balance of my account?")[0] == "miss"
     )
+    server.settle()
     assert server.metric("penstock_cache_requests_total", outcome="semantic") == 1
 
 

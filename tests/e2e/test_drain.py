@@ -59,6 +59,7 @@ def test_workers_share_one_set_of_metrics(
             timeout=30,
         )
         assert response.status_code == 200
+    server.settle()
     pages = [server.metric("penstock_requests_total", endpoint="chat", status="2xx") for _ in range(4)]
     assert pages == [count] * 4
     assert server.terminate() == 0

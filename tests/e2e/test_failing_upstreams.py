@@ -160,6 +160,7 @@ def test_a_target_that_is_dead_is_seen_once_by_many_requests(gateway: Server, so
     assert states["half"]["ready"] and len(states["half"]["targets"]) == 2
     assert "targets" not in states["sound"]
     name = "penstock_upstream_first_content_seconds_count"
+    gateway.settle()
     assert (
         gateway.metric(name, model="half") == gateway.metric(name, model="half", target=sound.base_url) == 100
     )
@@ -173,6 +174,7 @@ def test_a_second_target_answers_for_a_slow_one(gateway: Server, faulty: Upstrea
     assert all(map(is_answered, responses))
     assert sorted(response.headers["x-penstock-attempts"] for response in responses) == ["1", "2"]
     assert faulty.num_seen(model) == 1 and faulty.left.wait(5)
+    gateway.settle()
     assert gateway.metric("penstock_upstream_retries_total", model=model, cause="hedge") == 1
     ready = httpx.get(f"{gateway.root_url}/health/ready").json()["models"][model]
     assert ready["targets"] == ["ready", "ready"]
@@ -194,6 +196,7 @@ def test_an_upstream_without_n_serves_on_and_is_paid(gateway: Server, faulty: Up
         assert "upstream_wrong_count" in response.text and "1 of 2 choices" in response.text
     assert faulty.num_seen(model) == num_asked
     told = num_asked * USAGE["completion_tokens"]
+    gateway.settle()
     assert gateway.metric("penstock_tokens_total", model=model, kind="output") == told
     assert httpx.get(f"{gateway.root_url}/health/ready").json()["models"][model]["phase"] == "ready"
     assert is_answered(ask(gateway, model, "hi", way))
@@ -206,6 +209,7 @@ def test_rules_turn_retries_off(gateway: Server, faulty: Upstream) -> None:
 
 def test_retries_are_counted(gateway: Server) -> None:
     ask(gateway, "counted", "fault 503 2", "whole")
+    gateway.settle()
     assert gateway.metric("penstock_upstream_retries_total", model="counted", cause="unavailable") == 2
     assert gateway.metric("penstock_upstream_retries_total", model="counted") == 2
     assert gateway.metric("penstock_upstream_failures_total", model="counted", kind="5xx") == 2
@@ -220,6 +224,7 @@ def test_each_failed_attempt_is_counted_by_its_kind(gateway: Server, fault: str,
     kinds |= {"401": "auth", "403": "auth", "408": "timeout", "504": "timeout"}
     kind = kinds.get(fault, "429" if fault.startswith("429") else "5xx")
     num_calls = 3 if fault in RETRIED and (fault, way) not in BREAKS_OFF else 1
+    gateway.settle()
     samples = gateway.samples("penstock_upstream_failures_total", model=model)
     assert {each.labels["kind"]: each.value for each in samples if each.value} == {kind: num_calls}
 

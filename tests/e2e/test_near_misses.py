@@ -186,4 +186,5 @@ def test_near_misses_are_not_served_and_paraphrases_are(
     right = [is_served for line, is_served in served.items() if " == " in line]
     assert wrong == []
     assert sum(right) >= 0.6 * len(right)
+    server.settle()
     assert server.metric("penstock_cache_guards_total", guard="language") >= 5

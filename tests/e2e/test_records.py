@@ -162,11 +162,12 @@ def test_fallbacks_and_refusals_have_a_line(
     line = line_about(recorded, refused.headers["x-request-id"])
     assert (line["status"], line["error_type"], line["cost_usd"]) == (429, "RateLimited", 0)
     limit = {"tenant": "small", "limit": "requests_per_minute"}
+    recorded.settle()
     assert recorded.metric("penstock_tenant_limit", **limit) == 1
     assert recorded.metric("penstock_tenant_refusals_total", **limit) == 1
     trace = line["trace_id"]
-    found = spans.wait_for(lambda all: any(each.trace_id == trace for each in all))
-    admit = next(each for each in found if each.trace_id == trace and each.name == "admit")
+    admits = lambda all: [each for each in all if (each.trace_id, each.name) == (trace, "admit")]  # noqa: E731
+    [admit] = admits(spans.wait_for(lambda all: bool(admits(all))))
     assert admit.attributes["error.type"] == "RateLimited"
     cut = ask(recorded, chat("cut", stream=True))
     line = line_about(recorded, cut.headers["x-request-id"])
@@ -184,10 +185,12 @@ def test_lines_of_concurrent_requests_are_whole(recorded: Server) -> None:
 def test_series_of_tenants_and_routes_add_up_over_workers(recorded: Server, keys: dict[str, str]) -> None:
     route = {"tenant": "team"}, {"route": "either"}
     names = "penstock_tenant_requests_total", "penstock_route_requests_total"
+    recorded.settle()
     before = [recorded.metric(name, **labels) for name, labels in zip(names, route, strict=True)]
     with ThreadPoolExecutor(8) as pool:
         bodies = [chat(f"count {number}", model="either") for number in range(24)]
         assert {each.status_code for each in pool.map(lambda body: ask(recorded, body), bodies)} == {200}
+    recorded.settle()
     for _ in range(8):  # whichever worker answers
         after = [recorded.metric(name, **labels) for name, labels in zip(names, route, strict=True)]
         assert [now - then for now, then in zip(after, before, strict=True)] == [24, 24]
@@ -198,6 +201,7 @@ def test_series_of_tenants_and_routes_add_up_over_workers(recorded: Server, keys
 
 def test_a_stream_that_breaks_is_no_success(recorded: Server) -> None:
     def counted(status: str) -> float:
+        recorded.settle()
         return recorded.metric("penstock_requests_total", model="remote", status=status)
 
     good, broken = counted("2xx"), counted("broken")

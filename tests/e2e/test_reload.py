@@ -148,7 +148,7 @@ def test_a_broken_folder_keeps_the_old_version_and_says_why(running: Running) ->
     ready = httpx.get(running.server.root_url + "/health/ready")
     assert ready.status_code == 200 and "penstock policy versions" in ready.json()["policies"]["error"]
     assert "the policies were not changed" in running.server.log
-    assert running.server.metric("penstock_policy_reloads_total", outcome="failed") >= 1
+    running.server.wait_metric("penstock_policy_reloads_total", lambda n: n >= 1, outcome="failed")
 
 
 def test_a_file_that_is_cut_under_load_is_refused_until_it_is_whole(running: Running) -> None:
@@ -235,7 +235,8 @@ def test_processes_start_and_end_with_the_versions_that_need_them(running: Runni
         body = {"model": "vectors", "input": "hello"}
         answer = httpx.post(running.server.base_url + "/embeddings", json=body, timeout=30)
         assert answer.status_code == 200
-        assert running.server.metric("penstock_requests_total", model="vectors", status="2xx") == 1
+        counted = {"model": "vectors", "status": "2xx"}
+        running.server.wait_metric("penstock_requests_total", lambda n: n == 1, **counted)
         running.write(target="without")
         assert running.post().status_code == 200
         assert httpx.post(running.server.base_url + "/embeddings", json=body).status_code == 404

@@ -49,7 +49,8 @@ def test_either_may_die_and_their_number_may_change(start_server: StartServer, t
     kinds = (mixed() * STREAMS)[:STREAMS]
     calm = [stream.answer() for stream in asyncio.run(run(server, kinds))]
     for number in "01":
-        assert server.metric("penstock_engine_generated_tokens_total", model=MODEL, replica=number) > 300
+        name = "penstock_engine_generated_tokens_total"
+        server.wait_metric(name, lambda tokens: tokens > 300, model=MODEL, replica=number)
 
     stormy = asyncio.run(run(server, kinds, kill_one))
     assert [stream.answer() for stream in stormy] == calm

@@ -123,10 +123,12 @@ def test_tokenize_and_back(http: httpx.Client) -> None:
 
 def test_metrics_count_requests_and_engine_work(http: httpx.Client, server: Server) -> None:
     labels = {"endpoint": "chat", "model": MODEL}
+    server.settle()
     before = server.metric("penstock_requests_total", **labels, status="2xx")
     bad = server.metric("penstock_requests_total", endpoint="chat", status="4xx")
     assert http.post(CHAT, json=chat()).status_code == 200
     assert http.post(CHAT, json=chat(temperature=9)).status_code == 400
+    server.settle()
     assert server.metric("penstock_requests_total", **labels, status="2xx") == before + 1
     assert server.metric("penstock_requests_total", endpoint="chat", status="4xx") == bad + 1
     assert server.metric("penstock_engine_up", model=MODEL) == 1
@@ -136,7 +138,6 @@ def test_metrics_count_requests_and_engine_work(http: httpx.Client, server: Serv
         "engine_time_to_first_token_seconds_count",
     ):
         server.wait_metric(f"penstock_{name}", lambda value: value > 0, model=MODEL)
-    assert server.metric("penstock_requests_in_flight") == 0
 
 
 def test_without_keys_it_refuses_to_listen_beyond_loopback(start_server: StartServer) -> None:

@@ -78,6 +78,7 @@ class Counted:
     def __init__(self, server: Server, model: str = "remote") -> None:
         self._server = server
         self._model = model
+        server.settle()
         self._before = {kind: self._now(kind) for kind in ("input", "output", "estimated")}
 
     def _now(self, kind: str) -> float:
