@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,11 @@ from operator import attrgetter
 from typing import Any
 
 from cache.semantic_cache import SemanticCache
-from gateway.accounting.admission import Admission
+from gateway.accounting.admission import MAX_TOLD, Admission
 from gateway.accounting.ledger import Ledger
 from gateway.accounting.usage_sums import HITS
 from gateway.auth import KeyRing
+from gateway.errors import Unavailable
 from gateway.telemetry.metrics import Metrics
 from policies.document import Policies
 
@@ -48,8 +50,13 @@ class Panels:
         counts: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
         for name, labels, value in self._metrics.samples():
             counts[name].append((labels, value))
+        limits: list[dict[str, object]] = []
+        with contextlib.suppress(Unavailable):  # no other panel needs the store of limits
+            limits = await self._admission.left(self._keys.principals)
         return {
-            "limits": await self._admission.left(self._keys.principals),
+            "limits": limits,
+            "limits_cut": len(limits) >= MAX_TOLD,
+            "limits_fault": self._ledger.accounts.fault,
             "cache": self._cache_panel(counts),
             "router": {"shares": shares, "quality": self._quality(shares)},
             "guardrails": _summed(

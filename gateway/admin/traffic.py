@@ -122,8 +122,8 @@ def figures(sums: Sequence[float]) -> dict[str, Any]:
     return shown
 
 
-def from_metrics(metrics: Metrics, by: str) -> dict[str, Any]:
-    """Groups by model, endpoint, tenant or route since the start of the gateway."""
+def from_metrics(metrics: Metrics, by: str, limit: int) -> dict[str, Any]:
+    """Groups by model, endpoint, tenant or route since the start of the gateway, the busiest first."""
     groups: dict[str, dict[str, Any]] = defaultdict(lambda: defaultdict(float))
     times: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     prefix = f"penstock_{by}_" if by in ("tenant", "route") else "penstock_"
@@ -145,7 +145,9 @@ def from_metrics(metrics: Metrics, by: str) -> dict[str, Any]:
         each = [after - before for before, after in zip([0.0, *counts], counts, strict=False)]
         groups[group] |= {kind + name: percentile_s(each, share, bounds) for name, share in _SHARES.items()}
     shown = [{"name": name, **group} for name, group in groups.items()]
-    return {"source": "metrics", "note": NO_LEDGER, "groups": shown, "series": [], "shares": []}
+    shown.sort(key=lambda group: -group.get("requests", 0.0))
+    found = {"source": "metrics", "note": NO_LEDGER, "series": [], "shares": []}
+    return found | {"groups": shown[:limit], "has_more": len(shown) > limit}
 
 
 class TrafficEndpoint:
@@ -162,7 +164,7 @@ class TrafficEndpoint:
         tenant = self._access.look(call).tenant
         query = TrafficQuery.read(call.query, time.time())
         if self._rows is None:
-            found = from_metrics(self._metrics, query.by)
+            found = from_metrics(self._metrics, query.by, query.limit)
         else:
             found = await self._rows.read(query.answer, tenant)
             found |= {} if self._rows.policy.keep_days else {"note": NOT_KEPT}

@@ -119,16 +119,19 @@ def build_version(
     )
     routes = model_routes(endpoints, shared, policies.passthrough)
     routes += object_routes(endpoints, shared)
-    routes += _other_routes(endpoints, shared, policies, models, parts)
+    operators = AdminAccess(keys, policies.admin)
+    routes += _other_routes(endpoints, operators, shared, policies, models, parts)
     reaches_all = settings.workers == 1 or policies.cache.redis is not None
     access = CacheAccess(keys, policies.cache.operators, shared.max_body_bytes, reaches_all=reaches_all)
     routes += _cache_routes(endpoints, access, cache, models, parts)
     routes += batch_routes(endpoints, shared, parts.batches, policies.batches)
     routes += moderation_routes(endpoints, shared, policies, guards)
     routes += console_routes(endpoints, policies)
-    routes += policy_routes(endpoints, settings, policies, keys, parts, served.embed())
-    routes += request_routes(endpoints, policies, keys, parts)
-    routes += data_routes(endpoints, shared, policies, parts, models, served.engines, cache.answers)
+    routes += policy_routes(endpoints, operators, settings, policies, keys, parts, served.embed())
+    routes += request_routes(endpoints, operators, policies, parts)
+    routes += data_routes(
+        endpoints, operators, shared, policies, parts, models, served.engines, cache.answers
+    )
     routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
     described = OpenApiEndpoint(keys, routes, policies.version)
     routes.append(endpoints.route("GET", "/openapi.json", "models", described.show))
@@ -148,14 +151,19 @@ def _check_origins(keys: KeyRing, policies: Policies) -> None:
 
 
 def _other_routes(
-    endpoints: RouteBuilder, shared: EndpointParts, policies: Policies, models: ModelTable, parts: WorkerParts
+    endpoints: RouteBuilder,
+    operators: AdminAccess,
+    shared: EndpointParts,
+    policies: Policies,
+    models: ModelTable,
+    parts: WorkerParts,
 ) -> list[Route]:
     keys, max_bytes = shared.keys, shared.max_body_bytes
     listing = ModelsEndpoint(keys, models)
     text = TokenizeEndpoint(keys, models, max_bytes)
     health = HealthEndpoint(models, parts.metrics, parts.policies, parts.store_faults)
     feedback = DecisionFeedbackEndpoint(keys, policies, parts.routing.ledger, parts.decisions, max_bytes)
-    versions = PoliciesEndpoint(AdminAccess(keys, policies.admin), parts.policies)
+    versions = PoliciesEndpoint(operators, parts.policies)
     usage = UsageEndpoint(keys, policies.admin, parts.usage)
     loading = {name: e.engine.adapter_loading for name, e in policies.models.items() if e.engine is not None}
     loader = AdapterLoader(models, loading, shared.total_timeout_s)

@@ -15,7 +15,6 @@ from gateway.admin.panels import Panels
 from gateway.admin.requests import PATH as REQUESTS
 from gateway.admin.requests import RequestsEndpoint
 from gateway.admin.traffic import TrafficEndpoint
-from gateway.auth import KeyRing
 from gateway.console import pages
 from gateway.endpoints.spec import EndpointParts
 from gateway.exchange.model_table import ModelTable
@@ -38,6 +37,7 @@ def console_routes(endpoints: RouteBuilder, policies: Policies) -> list[Route]:
 
 def data_routes(
     endpoints: RouteBuilder,
+    access: AdminAccess,
     shared: EndpointParts,
     policies: Policies,
     parts: WorkerParts,
@@ -48,7 +48,7 @@ def data_routes(
     """What runs now, and what it came to."""
     if not policies.console:
         return []
-    access, metrics = AdminAccess(shared.keys, policies.admin), parts.metrics
+    metrics = parts.metrics
     view = LiveView(policies.version, models, engines, parts.statuses, metrics, parts.peers)
     ledger = parts.routing.ledger
     panels = Panels(shared.keys, shared.pipeline.admission, ledger, metrics, policies, cache)
@@ -63,12 +63,12 @@ def data_routes(
 
 
 def request_routes(
-    endpoints: RouteBuilder, policies: Policies, keys: KeyRing, parts: WorkerParts
+    endpoints: RouteBuilder, access: AdminAccess, policies: Policies, parts: WorkerParts
 ) -> list[Route]:
     """The last requests, and those that run."""
     if not policies.console:
         return []
-    requests = RequestsEndpoint(AdminAccess(keys, policies.admin), parts.peers)
+    requests = RequestsEndpoint(access, parts.peers)
     # An id may have slashes, and end as the path of `cancel` does.
     cancelling = {"POST": requests.cancel, "GET": requests.show}
     return [

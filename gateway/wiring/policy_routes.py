@@ -20,6 +20,7 @@ from policies.document import Policies
 
 def policy_routes(
     endpoints: RouteBuilder,
+    access: AdminAccess,
     settings: Settings,
     policies: Policies,
     keys: KeyRing,
@@ -31,7 +32,7 @@ def policy_routes(
         return []
     folder = PolicyFolder(Path(settings.policy_folder), settings.secrets)
     changes = PolicyChanges(
-        AdminAccess(keys, policies.admin),
+        access,
         parts.policies,
         folder,
         Drafts(folder, policies, lambda: keys.tenants),

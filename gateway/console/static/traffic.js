@@ -48,8 +48,9 @@ function charts(found) {
       Object.entries(found.total.errors_by_class).map(([name, count]) => [name, count]), "No request has failed.")));
 }
 
-function limits(rows) {
-  return panel("Limits", orNothing("What is left", ["Tenant", "Of", "Limit", "Amount", "Used", "Left", "Begins again in"], rows.map((each) => [
+function limits({ limits: rows, limits_cut: isCut, limits_fault: fault }) {
+  return panel("Limits", fault && error(`The counts that all workers share cannot be read now: ${fault}`),
+    fault && !rows.length ? null : orNothing(isCut ? `What is left: the first ${rows.length}` : "What is left", ["Tenant", "Of", "Limit", "Amount", "Used", "Left", "Begins again in"], rows.map((each) => [
     each.tenant, each.of || "tenant", each.limit, show(each.amount), show(each.used), show(each.left),
     each.resets_in_s === null ? "–" : show(each.resets_in_s, "s")]),
   "No tenant has limits: the policies' `tenants` and `tiers` would set them."));
@@ -109,7 +110,7 @@ export function mount(root, signal) {
     try {
       const found = await get(`/admin/traffic?${new URLSearchParams(asked)}`, signal);
       fill(body, found.note && h("p", { class: "warn" }, found.note),
-        found.series.length ? charts(found) : null, panel("Groups", groupTable(found)), limits(found.limits),
+        found.series.length ? charts(found) : null, panel("Groups", groupTable(found)), limits(found),
         h("div", { class: "grid" }, router(found.router), guardrails(found.guardrails)), cachePanel(found.cache, said, reload));
     } catch (failure) {
       if (!signal.aborted) fill(body, error(failure.message));

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from backend.classifiers.measures import wilson
 from cache.entry import Entry, Labels
 from cache.memory_store import MemoryStore
 from cache.semantic_cache import SemanticCache
-from gateway.accounting.admission import Admission
+from gateway.accounting import admission as admission_module
+from gateway.accounting.admission import MAX_TOLD, Admission
+from gateway.accounting.counters import Counters
+from gateway.accounting.holds import SCHEMA as HOLDS
+from gateway.accounting.holds import DatabaseHolds
 from gateway.accounting.ledger import Ledger
 from gateway.accounting.receipt import Charged
+from gateway.accounting.shared_accounts import SharedAccounts
 from gateway.admin.panels import MAX_SHOWN, Panels
 from gateway.answer import Usage
 from gateway.auth import KeyRing, tenant_id
+from gateway.database.sqlite import SqliteDatabase
 from gateway.telemetry.metrics import Metrics
 from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies, Route
 from policies.routes import Rule
-from policies.tenants import Limits, Tenant
+from policies.tenants import Limits, Tenant, rules_of
 
 KEY = "sk-a"
 NAMES = {tenant_id(KEY): "a"}
@@ -33,8 +41,10 @@ def entry(number: int, hits: int) -> Entry:
     return Entry(key, b"p", "a", TEXT, TEXT.encode(), 1, 0.0, 1e12, Labels(model="m"), hits=hits)
 
 
-def build(policies: Policies) -> tuple[Panels, Ledger, Metrics, MemoryStore, Admission]:
-    ledger, metrics, keys = Ledger(), Metrics(["m"]), KeyRing([KEY], NAMES)
+def build(
+    policies: Policies, ledger: Ledger | None = None, keys: KeyRing | None = None
+) -> tuple[Panels, Ledger, Metrics, MemoryStore, Admission]:
+    ledger, metrics, keys = ledger or Ledger(), Metrics(["m"]), keys or KeyRing([KEY], NAMES)
     store, admission = MemoryStore(1 << 20, 1 << 20), Admission(policies, ledger)
     cache = SemanticCache(store, None, now_s=lambda: 60.0)
     return Panels(keys, admission, ledger, metrics, policies, cache), ledger, metrics, store, admission
@@ -57,6 +67,36 @@ async def test_what_is_left_of_limits() -> None:
     assert shown["usd_per_day"]["tenant"] == "a" and 0 < shown["usd_per_day"]["resets_in_s"] <= 86_400
     again: list[dict[str, Any]] = (await panels.show([]))["limits"]  # looking takes nothing
     assert [each["used"] for each in again] == [each["used"] for each in limits]
+
+
+async def test_limits_that_cannot_be_read_hide_no_other_panel() -> None:
+    """The policies refuse what cannot be counted, and the store of limits is away."""
+    database = SqliteDatabase("/dev/null", "counters", HOLDS)
+    shared = SharedAccounts(DatabaseHolds(database), Counters(), "refuse")
+    panels, _, metrics, _, _ = build(Policies(tenants={"a": LIMITED}), Ledger(accounts=shared))
+    metrics.begin("chat").cache_looked_up("m", "exact")
+    found = await panels.show([])
+    await shared.close()
+    assert (found["limits"], found["limits_fault"]) == ([], shared.fault)
+    assert "log says why" in shared.fault and found["cache"]["outcomes"]["exact"] == 1
+
+
+async def test_limits_of_many_tenants_are_cut_before_their_rules_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def counting(tenant: str, *rest: Any) -> Tenant:  # noqa: ANN401 - as `rules_of` has it
+        made.append(tenant)
+        return rules_of(tenant, *rest)
+
+    monkeypatch.setattr(admission_module, "rules_of", counting)
+    names = [f"tenant-{number}" for number in range(1000)]
+    keys = KeyRing(names, {tenant_id(name): name for name in names})
+    panels = build(Policies(tenants=dict.fromkeys(names, LIMITED)), keys=keys)[0]
+    found = await panels.show([])
+    assert (len(found["limits"]), found["limits_cut"]) == (MAX_TOLD, True)
+    assert len(set(made)) <= MAX_TOLD
 
 
 async def test_a_limit_that_is_passed_is_told_as_none_left() -> None:

@@ -161,6 +161,9 @@ async def test_without_a_data_folder_metrics_answer() -> None:
                 [group] = answer["groups"]
                 assert (group["name"], group["requests"], group["errors"]) == ("models", 1, 0)
                 assert 0 < group["p50_s"] <= group["p99_s"]
+        await client.get("/v1/usage")  # counts as "other"
+        cut = (await client.get("/admin/traffic", params={"by": "endpoint", "limit": "1"})).json()
+        assert (len(cut["groups"]), cut["has_more"]) == (1, True)
 
 
 @pytest.mark.parametrize(
