@@ -40,6 +40,9 @@ from backend.types import Request, RequestTrace, StepOutput
 
 logger = logging.getLogger(__name__)
 
+MAX_CANCELLED = 1024
+"""Cancelled sequences of one engine whose traces are waited for."""
+
 
 class RequestStream(AsyncIterator[StepOutput]):
     """The outputs of one request; ends after the output that carries a finish_reason.
@@ -53,7 +56,7 @@ class RequestStream(AsyncIterator[StepOutput]):
         self.request_id = request_id
         self.has_begun = False  # the engine computes it, or has
         self.machine_s = 0.0  # the engine has worked for it so far
-        self.trace: RequestTrace | None = None  # at the end, where the request asks for it
+        self.on_trace: Callable[[RequestTrace | None], None] | None = None  # with None: it will not come
         self._on_cancel = on_cancel
         self._pending: StepOutput | None = None
         self._error: EngineError | None = None
@@ -89,18 +92,25 @@ class RequestStream(AsyncIterator[StepOutput]):
         """Add an output from the engine. One without tokens says that the request has begun."""
         self.has_begun = True
         self.machine_s = output.machine_s
-        self.trace = output.trace
         if not output.token_ids and output.finish_reason is None:
             return
         output.request_id = self.request_id
         self._pending = output if self._pending is None else _merge(self._pending, output)
-        self._is_closed = output.finish_reason is not None
+        if output.finish_reason is not None:
+            self._is_closed = True
+            self.settle_trace(output.trace)
         self._wake()
+
+    def settle_trace(self, trace: RequestTrace | None) -> None:
+        """Hand on what the engine has traced: it comes with the last output, also after a cancel."""
+        if self.on_trace is not None:
+            self.on_trace(trace)
 
     def fail(self, error: EngineError) -> None:
         """End the stream with an error, after the outputs that came before."""
         self._error = error
         self._is_closed = True
+        self.settle_trace(None)
         self._wake()
 
     def _wake(self) -> None:
@@ -127,6 +137,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         self._has_proved = False  # that it has the token
         self._numbers = itertools.count()
         self._streams: dict[str, RequestStream] = {}  # by id on the wire
+        self._cancelled: dict[str, RequestStream] = {}  # those whose trace is still to come, the oldest first
         self._adapter_calls: PendingCalls[AdapterInfo] = PendingCalls()
         self._known_adapters: frozenset[str] | None = None  # last known names, also while disconnected
         self._lost_adapters: frozenset[str] = frozenset()
@@ -194,10 +205,18 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
 
     def _new_stream(self, request_id: str, wire_id: str) -> RequestStream:
         def on_cancel() -> None:
-            if self._streams.pop(wire_id, None) is not None:
+            if (stream := self._streams.pop(wire_id, None)) is not None:
                 self._send(Cancel([wire_id]))
+                self._expect_trace(wire_id, stream)
 
         return RequestStream(request_id, on_cancel)
+
+    def _expect_trace(self, wire_id: str, stream: RequestStream) -> None:
+        """An engine of an earlier version sends none: what waits is bounded."""
+        if stream.on_trace is not None:
+            self._cancelled[wire_id] = stream
+            if len(self._cancelled) > MAX_CANCELLED:
+                self._cancelled.pop(next(iter(self._cancelled))).settle_trace(None)
 
     def _receive(self, message: FromEngine) -> None:
         match message:
@@ -224,11 +243,12 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         for output in outputs:
             wire_id = output.request_id
             stream = self._streams.get(wire_id)
-            if stream is None:  # cancelled while this was on its way
-                continue
             if output.finish_reason is not None:
-                del self._streams[wire_id]
-            stream.push(output)
+                self._streams.pop(wire_id, None)
+                if (cancelled := self._cancelled.pop(wire_id, None)) is not None:
+                    cancelled.settle_trace(output.trace)
+            if stream is not None:  # not cancelled while this was on its way
+                stream.push(output)
 
     def _beat(self, stats: EngineStats) -> None:
         self.stats = stats
@@ -239,6 +259,7 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         for request_id in message.request_ids:
             if (stream := self._streams.pop(request_id, None)) is not None:
                 stream.fail(HandedBack("the engine drains"))
+                self._expect_trace(request_id, stream)
 
     def _open(self, message: Hello | Challenge | TurnedAway) -> None:
         """What comes first on a connection."""
@@ -284,6 +305,9 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(new_error())
+        cancelled, self._cancelled = self._cancelled, {}
+        for stream in cancelled.values():
+            stream.settle_trace(None)
         self.adapters = {}
         self.is_draining = False
         self.pages.clear()

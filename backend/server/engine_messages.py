@@ -17,7 +17,10 @@ class Submit(msgspec.Struct, tag="submit", frozen=True):
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
-    """Gateway → engine: drop these requests; their pages are free before the next step. No answer follows."""
+    """Gateway → engine: drop these requests; their pages are free before the next step.
+
+    A last output of each follows, with its trace, unless it has ended before.
+    """
 
     request_ids: list[str]
 
@@ -54,7 +57,7 @@ class Draining(msgspec.Struct, tag="draining", frozen=True):
 
 
 class Returned(msgspec.Struct, tag="returned", frozen=True):
-    """Engine → gateway: these requests have not ended and their pages are free: they go on elsewhere."""
+    """Engine → gateway: these requests have not ended and go on elsewhere; here they are cancelled."""
 
     request_ids: list[str]
 

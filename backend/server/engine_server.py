@@ -96,9 +96,7 @@ class EngineServer(Server[ToEngine]):
             case Submit():
                 self._submit(connection, message.requests)
             case Cancel():
-                for request_id in message.request_ids:
-                    self._abort(_key(connection, request_id))
-                self._hand_over_traces()
+                self._abort([_key(connection, request_id) for request_id in message.request_ids])
             case LoadAdapter():
                 self._load_adapter(connection, message)
             case UnloadAdapter():
@@ -133,9 +131,7 @@ class EngineServer(Server[ToEngine]):
 
     def _cancel_all(self, connection: Gateway) -> int:
         keys = [key for key, route in self._routes.items() if route.connection is connection]
-        for key in keys:
-            self._abort(key)
-        self._hand_over_traces()
+        self._abort(keys)
         return len(keys)
 
     def _begin_drain(self) -> None:
@@ -146,8 +142,8 @@ class EngineServer(Server[ToEngine]):
         """Hand back what still runs: its gateway goes on with it elsewhere."""
         for connection in {route.connection for route in self._routes.values()}:
             ids = [route.request_id for route in self._routes.values() if route.connection is connection]
-            self._cancel_all(connection)
             self._send(connection, Returned(ids))
+            self._cancel_all(connection)
             logger.info("%d requests handed back", len(ids))
 
     def _submit(self, connection: Gateway, requests: list[Request]) -> None:
@@ -171,10 +167,13 @@ class EngineServer(Server[ToEngine]):
                 self._stats.count_finished("rejected")
                 self._send(connection, Rejected.from_error(request.request_id, error))
 
-    def _abort(self, key: str) -> None:
-        if self._routes.pop(key, None) is not None:
+    def _abort(self, keys: list[str]) -> None:
+        """Drop those of these requests that have not ended; a last output of each has its trace."""
+        running = [key for key in keys if key in self._routes]
+        for key in running:
             self._engine.abort(key)
-            self._stats.count_finished("abort")
+        outputs = [StepOutput(request_id=key, finish_reason="abort") for key in running]
+        self._send_outputs(outputs, self._hand_over_traces())
 
     def _tell_begun(self, sequences: list[Sequence]) -> None:
         """Before the step that may be the last: a gateway must know which requests ran when we died."""

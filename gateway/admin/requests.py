@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,9 @@ from gateway.web.http_call import HttpCall
 
 PATH = "/admin/requests"
 FILTERS = ("tenant", "model", "status")
+LATE_S = 2.0
+POLL_S = 0.05
+"""A record waits so long, from its request's end, for what an engine has still to tell."""
 
 
 class RequestsEndpoint:
@@ -47,19 +52,24 @@ class RequestsEndpoint:
         await _respond(call, {"object": "list", "data": rows}, answers)
 
     async def show(self, call: HttpCall) -> None:
-        """One whole record. Raises NotFound."""
+        """One whole record, also what engines tell after the request's end. Raises NotFound."""
         self._access.look(call)
         request_id = call.scope["path"].removeprefix(f"{PATH}/")  # it may have slashes
         wanted = {"id": request_id, "tenant": call.query.get("tenant")}
-        answers = await self._peers.ask_all("request", wanted)
-        found = [each["record"] for each in answers.by_worker.values() if each["record"] is not None]
-        if not found:
-            raise NotFound(
-                f"No record has this id. Each worker keeps its last {NUM_KEPT}: GET {PATH} lists them."
-                + _missing(answers),
-                param="id",
-            )
-        await _respond(call, max(found, key=lambda record: record["ended_s"]), answers)
+        while True:
+            answers = await self._peers.ask_all("request", wanted)
+            found = [each["record"] for each in answers.by_worker.values() if each["record"] is not None]
+            if not found:
+                raise NotFound(
+                    f"No record has this id. Each worker keeps its last {NUM_KEPT}: GET {PATH} lists them."
+                    + _missing(answers),
+                    param="id",
+                )
+            record = max(found, key=lambda record: record["ended_s"])
+            if not record["is_partial"] or time.time() - record["ended_s"] > LATE_S:
+                break
+            await asyncio.sleep(POLL_S)
+        await _respond(call, record, answers)
 
     async def cancel(self, call: HttpCall) -> None:
         """End a request that runs. Raises NotFound."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from backend.identifiers import CHOICE
+from backend.types import RequestTrace
 from gateway.answer import Usage
 from gateway.exchange.exchange import Exchange, Routed
 from gateway.response_cache.directives import HEADER as CACHE_HEADER
@@ -55,6 +56,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
             "tokens_per_s": self._tokens_per_s(),
             "drafts": self._drafts(),
             "timeline": list(self._timeline()),
+            "is_partial": not all(each.is_settled for each in self.timeline.computed),
         }
 
     def _tokens_per_s(self) -> float | None:
@@ -68,8 +70,8 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     def _drafts(self) -> dict[str, dict[str, int]]:
         """By drafter, of all sequences."""
         found: dict[str, dict[str, int]] = {}
-        for _, trace in self.timeline.computed:
-            for name, counts in trace.drafters.items():
+        for each in self.timeline.computed:
+            for name, counts in each.trace.drafters.items() if each.trace is not None else ():
                 old = found.setdefault(name, {"drafts": 0, "proposed": 0, "accepted": 0})
                 for key, count in zip(old, counts, strict=True):
                     old[key] += count
@@ -90,13 +92,13 @@ class Record(msgspec.Struct, frozen=True, eq=False):
                 (own if is_call and start_s <= each.sent_s <= end_s else rest).append(each)
             left = rest
             for each in own:
-                yield from self._computed(each)
+                if each.trace is not None:
+                    yield from self._computed(each.sent_s, each.trace)
 
-    def _computed(self, computed: Computed) -> Iterator[dict[str, Any]]:
-        trace = computed.trace
-        offset_s = computed.sent_s - trace.arrival_s  # another process's or machine's clock
+    def _computed(self, sent_s: float, trace: RequestTrace) -> Iterator[dict[str, Any]]:
+        offset_s = sent_s - trace.arrival_s  # another process's or machine's clock
         began_s = trace.scheduled_s if trace.scheduled_s >= 0 else trace.finished_s
-        yield self._bar(2, "queued", computed.sent_s, began_s + offset_s)
+        yield self._bar(2, "queued", sent_s, began_s + offset_s)
         for number, (ended_s, start, num_tokens) in enumerate(trace.chunks):
             text = f"{num_tokens} tokens from {start}"
             if trace.num_cached_tokens and not number:
@@ -108,6 +110,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
             text += f", preempted {trace.num_preemptions} times" if trace.num_preemptions else ""
             for name, (_, proposed, accepted) in trace.drafters.items():
                 text += f", {accepted} of {proposed} drafted tokens of {name} accepted"
+            text += ", ended by the gateway" if trace.finish_reason == "abort" else ""
             yield self._bar(2, "decode", trace.first_token_s + offset_s, trace.finished_s + offset_s, text)
 
     def _bar(self, depth: int, name: str, start_s: float, end_s: float, text: str = "") -> dict[str, Any]:

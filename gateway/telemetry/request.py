@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
-from typing import NamedTuple
 
 import msgspec
 
@@ -55,11 +54,17 @@ Bar = tuple[str, float, float, bool]
 """A part of a request's time: name, start and end by `time.perf_counter`, whether a model is called."""
 
 
-class Computed(NamedTuple):
-    """A sequence that an engine of ours has computed."""
+@dataclass(slots=True, eq=False)
+class Computed:
+    """A sequence that was sent to an engine of ours."""
 
     sent_s: float  # by time.perf_counter
-    trace: RequestTrace
+    trace: RequestTrace | None = None
+    is_settled: bool = False  # a cancelled sequence's trace comes after the request's end
+
+    def settle(self, trace: RequestTrace | None) -> None:
+        """The engine has told its part; None: it will not, as it has died or refused."""
+        self.trace, self.is_settled = trace, True
 
 
 @dataclass(slots=True, eq=False)

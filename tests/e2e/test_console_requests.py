@@ -22,6 +22,7 @@ from tests.e2e.upstream import Upstream
 KEYS = {name: f"sk-{name}-canary" for name in ("boss", "tenant")}
 PATH, CHAT = "/admin/requests", "/v1/chat/completions"
 CANARY = "prompt-canary"
+LATE_MS = 30_000  # of a busy machine: an engine hears of a cancel after its step
 POLICIES = """
 models:
   remote:
@@ -89,15 +90,46 @@ def test_every_worker_finds_the_record_of_every_other(server: Server) -> None:
 def test_the_record_goes_down_to_the_engines_steps(server: Server) -> None:
     assert ask(server, "steps", "small", max_tokens=8).status_code == 200
     found = admin(server, "/steps")
-    bars = {bar["name"]: bar for bar in found["timeline"]}
-    assert {"http", "authorize", "choose model", "call small", "queued", "prefill", "decode"} <= bars.keys()
+    bars = engine_bars(found)
+    assert {"authorize", "choose model"} <= bars.keys()
     assert found["output_tokens"] == 8 and bars["decode"]["text"].startswith("8 tokens in ")
     assert "tokens from 0" in bars["prefill"]["text"]
     call, decode = bars["call small"], bars["decode"]
-    assert (
-        call["start_ms"] <= decode["start_ms"]
-        and decode["start_ms"] + decode["ms"] <= call["start_ms"] + call["ms"] + 1
-    )
+    assert decode["start_ms"] + decode["ms"] <= call["start_ms"] + call["ms"] + 1
+
+
+def engine_bars(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Bars by name, the engine's among them, in the order in which they happened."""
+    assert not record["is_partial"]
+    bars = {bar["name"]: bar for bar in record["timeline"]}
+    in_order = [bars[name] for name in ("http", "call small", "queued", "prefill", "decode")]
+    starts_ms = [bar["start_ms"] for bar in in_order]
+    assert starts_ms == sorted(starts_ms), in_order
+    assert bars["decode"]["start_ms"] + bars["decode"]["ms"] <= bars["http"]["ms"] + LATE_MS, in_order
+    return bars
+
+
+def test_a_sequence_that_the_gateway_ends_has_its_steps_too(server: Server) -> None:
+    more: dict[str, Any] = {"max_tokens": 300, "ignore_eos": True, "temperature": 0}
+    text = ask(server, "whole", "small", **more).json()["choices"][0]["message"]["content"]
+    more["stop"] = text[8:16]
+    for request_id, stream in (("stopped", False), ("stopped-stream", True)):
+        answer = ask(server, request_id, "small", stream=stream, **more).text
+        assert '"finish_reason":"stop"' in answer
+    headers = of("tenant") | {"x-request-id": "left"}
+    body = {"model": "small", "messages": [{"role": "user", "content": CANARY}], "stream": True, "n": 2}
+    with HTTP.stream(
+        "POST", server.root_url + CHAT, json=body | more | {"stop": None}, headers=headers
+    ) as streamed:
+        next(streamed.iter_lines())
+    until(lambda: "left" in [row["id"] for row in admin(server)["data"]])
+    for request_id, num_sequences in (("stopped", 1), ("stopped-stream", 1), ("left", 2)):
+        found = admin(server, f"/{request_id}")
+        decode = engine_bars(found)["decode"]
+        assert decode["ms"] > 0 and decode["text"].endswith(", ended by the gateway"), request_id
+        assert [bar["name"] for bar in found["timeline"]].count("decode") == num_sequences
+        assert 0 < int(decode["text"].split()[0]) < 300
+    assert found["status"] == 499
 
 
 def cancel(server: Server, request_id: str) -> httpx.Response:
@@ -131,6 +163,8 @@ def test_any_worker_cancels_the_streams_of_all(server: Server) -> None:
         assert json.loads(last[6:])["error"]["code"] == "request_cancelled"
         found = admin(server, f"/{each}")
         assert (found["status"], found["error"]) == (499, "Cancelled")
+        if found["model"] == "small":
+            assert engine_bars(found)["decode"]["ms"] > 0
     assert admin(server, "/in-flight")["data"] == []
     until(lambda: server.metric("penstock_engine_running_requests") == 0)
     assert server.log.count("was cancelled by") == 6 and "canary" not in server.log

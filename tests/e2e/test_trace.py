@@ -95,6 +95,19 @@ def test_the_engine_accounts_for_the_call(http: httpx.Client, collector: HttpCol
     assert inside_s >= 0.6 * (call.end_s - call.start_s)
 
 
+def test_a_stop_string_leaves_the_engines_spans(http: httpx.Client, collector: HttpCollector) -> None:
+    more = {"max_tokens": 300, "ignore_eos": True, "temperature": 0}
+    _, _, response = traced_chat(http, **more)
+    text = response.json()["choices"][0]["message"]["content"]
+    trace_id, _, response = traced_chat(http, **more, stop=text[8:16])
+    assert response.json()["choices"][0]["finish_reason"] == "stop"
+    spans = trace_of(collector, trace_id, f"chat {MODEL}", *ENGINE_SPANS)
+    decode = spans["engine.decode"]
+    assert decode.parent_id == spans[f"chat {MODEL}"].span_id and decode.end_s > decode.start_s
+    assert 0 < decode.attributes["penstock.engine.generated_tokens"] < 300
+    assert decode.attributes["gen_ai.response.finish_reasons"] == ["abort"]
+
+
 def test_no_text_of_the_caller_is_in_any_span(http: httpx.Client, collector: HttpCollector) -> None:
     word = secrets.token_hex(12)
     messages = [{"role": "system", "content": f"s {word}"}, {"role": "user", "content": f"u {word}"}]

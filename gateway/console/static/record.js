@@ -94,4 +94,5 @@ function waterfall(bars) {
 /** An element with all that is known of a request. */
 export const details = (record) =>
   h("div", { class: "record" }, summary(record), findings(record), candidates(record), conditions(record), replicas(record),
-    record.timeline.length ? waterfall(record.timeline) : null);
+    record.timeline.length ? waterfall(record.timeline) : null,
+    record.is_partial ? h("p", { class: "muted" }, "An engine has not told its part yet: open the request again.") : null);

@@ -86,6 +86,7 @@ class Generation:
         try:
             sent_s = time.perf_counter()
             streams = model.client.submit(requests)
+            self._expect_traces(streams, sent_s)
             async with aclosing(merged(streams)) as outputs:
                 async for number, output in outputs:
                     job = jobs[number]
@@ -106,12 +107,16 @@ class Generation:
         finally:
             for stream in streams:
                 stream.cancel()
-                if stream.trace is not None and self._computed is not None:
-                    self._computed.append(Computed(sent_s, stream.trace))
             self._usage.machine_seconds = paid_s + sum(stream.machine_s for stream in streams)
         async with aclosing(self._deltas()) as deltas:
             async for delta in deltas:
                 yield delta
+
+    def _expect_traces(self, streams: Sequence[RequestStream], sent_s: float) -> None:
+        if self._computed is not None:
+            for stream in streams:
+                self._computed.append(computed := Computed(sent_s))
+                stream.on_trace = computed.settle
 
     async def _recover(self, error: EngineError, sent: list[Request], *, was_running: bool) -> None:
         """Return once the sequences may be sent again. Raises ApiError if they may not."""

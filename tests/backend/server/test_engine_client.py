@@ -8,9 +8,11 @@ import signal
 
 import pytest
 
-from backend.errors import EngineUnavailable
-from backend.server.engine_client import RequestStream
-from backend.types import StepOutput, TokenLogprobs
+from backend.errors import EngineUnavailable, RequestError
+from backend.server import engine_client
+from backend.server.engine_client import EngineClient, RequestStream
+from backend.server.engine_messages import Outputs
+from backend.types import RequestTrace, StepOutput, TokenLogprobs
 from tests.backend.server.asking import (
     TIMEOUT_S,
     ask,
@@ -78,3 +80,39 @@ async def test_killed_engine_raises_and_its_successor_serves(start_worker: Start
     await worker.client.wait_ready(TIMEOUT_S)
     (stream,) = worker.client.submit([ask("a", [3, 4], 10)])
     assert await text(stream) == expected_ignoring_eos([3, 4], 10)
+
+
+async def test_a_lost_engine_and_one_that_sends_no_trace_hold_up_nothing(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.005})
+    told: dict[str, list[RequestTrace | None]] = {"dies": [], "refused": []}
+    streams = worker.client.submit([ask("dies", [1], 400)]) + worker.client.submit([ask("refused", [5000])])
+    for stream in streams:
+        stream.on_trace = told[stream.request_id].append
+    await anext(streams[0])
+    with pytest.raises(RequestError):
+        await collect(streams[1])
+    worker.send_signal(signal.SIGSTOP)
+    streams[0].cancel()
+    worker.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(worker.exit_code)
+    async with asyncio.timeout(TIMEOUT_S):
+        while not told["dies"]:
+            await asyncio.sleep(0)
+    assert told["dies"] == told["refused"] == [None]
+
+
+async def test_traces_that_never_come_are_waited_for_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_client, "MAX_CANCELLED", 2)
+    client = EngineClient("/none")
+    told: list[RequestTrace | None] = []
+    for wire_id in "abc":
+        stream = RequestStream(wire_id, lambda: None)
+        stream.on_trace = told.append
+        client._expect_trace(wire_id, stream)
+    trace = RequestTrace("", "", 1, 0.0)
+    for wire_id in "abc":
+        output = StepOutput(request_id=wire_id, finish_reason="abort", trace=trace)
+        client.deliver(Outputs([output]))
+    assert told == [None, trace, trace]

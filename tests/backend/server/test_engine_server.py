@@ -15,10 +15,11 @@ import pytest
 from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.errors import EngineUnavailable, HandedBack, PromptTooLong, QueueFull, RequestError
-from backend.server.engine_client import EngineClient
+from backend.server.engine_client import EngineClient, RequestStream
 from backend.server.engine_messages import Hello, Submit
 from backend.server.engine_server import EngineServer
 from backend.server.wire import FrameReader, encode_frame
+from backend.types import RequestTrace
 from tests.backend.engine.fake_runner import FakeRunner, expected
 from tests.backend.server.asking import (
     TIMEOUT_S,
@@ -50,13 +51,57 @@ async def test_a_request_that_asks_gets_its_trace_at_its_end(start_worker: Start
     worker = await start_worker()
     asking = msgspec.structs.replace(ask("a", [5, 6, 7], 20), wants_trace=True)
     stream, other = worker.client.submit([asking, ask("b", [8], 5)])
-    outputs = await collect(stream)
+    told, other_told = traces_of(stream), traces_of(other)
+    await text(stream)
     await text(other)
-    trace = stream.trace
-    assert trace is not None and other.trace is None and outputs[-1].trace == trace
+    (trace,) = told
+    assert trace is not None and other_told == [None]
     assert (trace.num_prompt_tokens, trace.num_output_tokens, trace.finish_reason) == (3, 20, "length")
     assert trace.arrival_s <= trace.scheduled_s <= trace.first_token_s <= trace.finished_s
     assert [chunk[1:] for chunk in trace.chunks] == [(0, 3)] or len(trace.chunks) == 3
+
+
+def traces_of(stream: RequestStream) -> list[RequestTrace | None]:
+    """What the stream will be told of its trace."""
+    told: list[RequestTrace | None] = []
+    stream.on_trace = told.append
+    return told
+
+
+async def test_the_trace_of_a_cancelled_request_comes_later(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.005}, config={"max_running": 1})
+    client = worker.client
+    asked = [msgspec.structs.replace(ask(name, [5, 6, 7], 400), wants_trace=True) for name in "abc"]
+    streams = client.submit([*asked, ask("d", [8], 400)])
+    told = [traces_of(stream) for stream in streams]
+    await anext(streams[0])
+    for stream in streams:
+        stream.cancel()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not all(told):
+            await client.wait_message()
+    ran, *waited = [trace for (trace,) in told[:3] if trace is not None]
+    assert ran.finish_reason == "abort" and ran.num_output_tokens >= 1 and ran.chunks
+    assert ran.arrival_s <= ran.scheduled_s <= ran.first_token_s <= ran.finished_s
+    assert [(each.scheduled_s, each.finish_reason) for each in waited] == [(-1.0, "abort")] * 2
+    assert told[3] == [None]
+    await until_ended(client, abort=4)
+    assert client._cancelled == {}
+
+
+async def test_what_is_handed_back_has_its_trace_too(start_worker: StartWorker) -> None:
+    worker = await start_worker(runner={"step_s": 0.02})
+    (stream,) = worker.client.submit([msgspec.structs.replace(ask("a", [1, 2], 300), wants_trace=True)])
+    told = traces_of(stream)
+    await anext(stream)
+    worker.client.drain(0.05)
+    with pytest.raises(HandedBack):
+        await collect(stream)
+    await asyncio.to_thread(worker.exit_code)
+    async with asyncio.timeout(TIMEOUT_S):
+        while worker.client.hello is not None:
+            await asyncio.sleep(0)
+    assert [trace.finish_reason for trace in told if trace is not None] == ["abort"]
 
 
 async def test_many_clients_at_once(start_worker: StartWorker) -> None:

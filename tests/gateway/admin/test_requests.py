@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,10 +14,13 @@ import httpx
 import pytest
 from starlette.routing import Router
 
+from gateway.admin import requests
 from gateway.answer import Delta
 from gateway.auth import tenant_id
+from gateway.providers.base import ModelCall
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
+from gateway.telemetry.request import Computed
 from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Route
 from policies.tenants import AdminSection
@@ -93,6 +97,27 @@ async def test_the_record_is_found_by_the_answers_request_id(http: httpx.AsyncCl
     assert [bar["name"] for bar in bars if bar["depth"] == 1] == ["authorize", "choose model", "call ours"]
     assert all(0 <= bar["start_ms"] and bar["start_ms"] + bar["ms"] <= bars[0]["ms"] + 0.1 for bar in bars)
     assert found["prompt"] == ""
+
+
+async def test_a_record_waits_for_what_an_engine_has_still_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Computed] = []
+
+    async def script(call: ModelCall[Any]) -> AsyncIterator[Delta]:
+        assert call.computed is not None
+        call.computed.append(computed := Computed(time.perf_counter()))
+        sent.append(computed)
+        yield Delta(0, "", finish_reason="stop")
+
+    async with http_client(app_with(FakeProvider(script))) as http:
+        request_id = await ask(http)
+        monkeypatch.setattr(requests, "LATE_S", -1.0)
+        assert (await admin(http, f"/{request_id}"))["is_partial"]
+        monkeypatch.setattr(requests, "LATE_S", 600.0)
+        reading = asyncio.create_task(admin(http, f"/{request_id}"))
+        await asyncio.wait([reading], timeout=3 * requests.POLL_S)
+        assert not reading.done()
+        sent[0].settle(None)
+        assert not (await reading)["is_partial"]
 
 
 async def test_rows_are_the_newest_first_and_filtered(http: httpx.AsyncClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ TRACE = RequestTrace(
 
 def kept_of(began_s: float = 50.0) -> Timeline:
     bars: list[Bar] = [("authorize", 50.0, 50.1, False), ("call m", 50.2, 51.3, True)]
-    return Timeline(began_s, bars, [Computed(50.25, TRACE)])
+    return Timeline(began_s, bars, [Computed(50.25, TRACE, is_settled=True)])
 
 
 def whole(exchange: Exchange, kept: Timeline) -> dict[str, Any]:
@@ -59,6 +60,19 @@ async def test_a_request_that_was_never_scheduled_has_waited_only() -> None:
     kept = Timeline(50.0, [("call m", 50.0, 51.0, True)], [Computed(50.0, trace)])
     bars = whole(exchange_of(), kept)["timeline"]
     assert [bar["name"] for bar in bars] == ["http", "call m", "queued"] and bars[2]["ms"] == 1000
+
+
+async def test_what_an_engine_tells_after_the_requests_end_completes_the_record() -> None:
+    kept = Timeline(50.0, kept_of().bars, [Computed(50.25), Computed(50.26)])
+    record = record_of(exchange_of(), kept)
+    assert record.whole()["is_partial"] and record.whole()["drafts"] == {}
+    for computed in kept.computed:
+        assert [bar["name"] for bar in record.whole()["timeline"]].count("decode") == 0
+        computed.settle(None)
+    assert not record.whole()["is_partial"]
+    kept.computed[1].settle(dataclasses.replace(TRACE, finish_reason="abort"))
+    (decode,) = [bar for bar in record.whole()["timeline"] if bar["name"] == "decode"]
+    assert decode["text"].endswith(", ended by the gateway") and record.whole()["drafts"]
 
 
 async def test_each_of_a_thousand_sequences_is_shown_once_and_compared_with_none(
