@@ -6,14 +6,19 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from gateway.accounting.admission import Admission
-from gateway.accounting.ledger import Ledger
-from gateway.auth import KeyRing, Principal
+from gateway.auth import KeyRing
 from gateway.endpoints.passthrough_cost import PassthroughCost
-from gateway.errors import ApiError, Forbidden, NotFound, to_api_error
-from gateway.pipeline.stages.report import Report
+from gateway.endpoints.spec import new_exchange
+from gateway.errors import Forbidden, NotFound, to_api_error
+from gateway.exchange.endpoint import CHAT
+from gateway.exchange.exchange import Exchange
+from gateway.exchange.model_table import ServedModel
+from gateway.pipeline.pipeline import Pipeline
 from gateway.providers.upstream.apis import APIS
 from gateway.providers.upstream.forwarding import SENT_HEADERS, Forwarder
 from gateway.providers.upstream.httpx_transport import HttpxReply
@@ -23,12 +28,15 @@ from gateway.web.deadlines import Deadlines
 from gateway.web.http_call import HttpCall
 from gateway.web.multipart import check_origin
 from policies.passthrough import PassthroughRule
-from policies.prices import Price
 
 PASSTHROUGH_METHODS = ("GET", "POST", "DELETE")
 _PATH = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})+")
 _QUERY = re.compile(rb"[!-\"$-~]*")
 _AMBIGUOUS = frozenset("\\%\ufffd")
+
+
+PASSED: Final = replace(CHAT, name="passthrough")
+"""What records call it. No stage reads or asks anything for it."""
 
 
 class PassthroughEndpoint:
@@ -37,68 +45,69 @@ class PassthroughEndpoint:
     def __init__(
         self,
         keys: KeyRing,
-        admission: Admission,
+        pipeline: Pipeline,
         forwarder: Forwarder,
         rule: PassthroughRule,
-        *,
-        ledger: Ledger,
-        price: Price | None,
-        report: Report,
+        model: ServedModel,
     ) -> None:
-        """`admission` has the limits of tenants; `price` is the model's; `report` gets the receipts."""
-        self._ledger = ledger
-        self._report = report
-        self._price = price
+        """`pipeline` has the limits of tenants and who gets records; `forwarder` is the model's."""
         self._keys = keys
-        self._admission = admission
+        self._pipeline = pipeline
         self._forwarder = forwarder
         self._rule = rule
+        self._model = model
 
     async def __call__(self, call: HttpCall) -> None:
         """Answer one request as the upstream does. Raises ApiError."""
-        principal, path = self._authorize(call), _path(call)
-        forwarder, telemetry = self._forwarder, call.telemetry
-        admitted = await self._admission.enter(principal)
-        deadlines = Deadlines(forwarder.upstream.total_timeout_s)
+        principal = self._keys.caller(call.authorization, call.internal_caller)
+        check_origin(call, self._keys)
+        deadlines = Deadlines(self._forwarder.upstream.total_timeout_s)
+        exchange = new_exchange(PASSED, call, partial(call.read_json_bytes, 0), deadlines, None)
+        exchange.principal, exchange.model = principal, self._model
+        cost = PassthroughCost(self._model.price, call.scope["method"])
+        try:
+            await self._pipeline.note(exchange)
+            await self._pass_on(call, exchange, cost)
+        except asyncio.CancelledError as cancelled:
+            if deadlines.cancel_reason is None:
+                exchange.error = to_api_error(cancelled)
+                raise
+            exchange.error = deadlines.error()
+            raise exchange.error from None
+        except Exception as failure:
+            exchange.error = to_api_error(failure)
+            raise
+        finally:
+            deadlines.close()
+            self._settle(exchange, cost)
+            exchange.error = None  # its traceback refers to this frame
+
+    async def _pass_on(self, call: HttpCall, exchange: Exchange, cost: PassthroughCost) -> None:
+        tenant, forwarder, telemetry = exchange.principal.tenant, self._forwarder, call.telemetry
+        telemetry.annotate({spans.TENANT: tenant})
+        if self._rule.tenants is not None and tenant not in self._rule.tenants:
+            raise Forbidden("This API key may not use this path: the policies list those that may.")
+        path = _path(call)
+        exchange.admitted = await self._pipeline.admission.enter(exchange.principal)
         place = spans.place_of(forwarder.upstream.base_url, forwarder.upstream.model or "")
         spec = APIS.get(api := forwarder.upstream.api)
         telemetry.call_started(forwarder.name, (spec and spec.span_name) or api, {}, place=place)
         telemetry.num_attempts += 1
-        cost = PassthroughCost(self._price, call.scope["method"])
-        error: ApiError | None = None
-        try:
-            body = await self._body(call, deadlines)
-            reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
-            await self._answer(call, reply, {**admitted.headers}, cost)
-        except asyncio.CancelledError as cancelled:
-            error = to_api_error(cancelled) if deadlines.cancel_reason is None else deadlines.error()
-            if deadlines.cancel_reason is None:
-                raise
-            raise error from None
-        except Exception as failure:
-            error = to_api_error(failure)
-            raise
-        finally:
-            deadlines.close()
-            charged = cost.charged(usage := cost.usage)
-            self._admission.settle(admitted, charged)
-            self._ledger.spend(principal.tenant, forwarder.name, charged.usd)
-            kind = "" if error is None else type(error).__name__
-            status = 0 if error is None else error.status
-            telemetry.call_ended(
-                CallResult(usage, error_type=kind, error_status=status, cost_usd=charged.usd)
-            )
-            whose = call.request_id, telemetry, principal, charged, error
-            self._report.give(*whose, endpoint="passthrough", model=forwarder.name)
-            error = None  # its traceback refers to this frame
+        body = await self._body(call, exchange.asked.deadlines)
+        reply = await forwarder.send(call.scope["method"], path, _headers(call), body)
+        await self._answer(call, reply, {**exchange.admitted.headers}, cost)
 
-    def _authorize(self, call: HttpCall) -> Principal:
-        principal = self._keys.caller(call.authorization, call.internal_caller)
-        check_origin(call, self._keys)
-        if self._rule.tenants is not None and principal.tenant not in self._rule.tenants:
-            raise Forbidden("This API key may not use this path: the policies list those that may.")
-        call.telemetry.annotate({spans.TENANT: principal.tenant})
-        return principal
+    def _settle(self, exchange: Exchange, cost: PassthroughCost) -> None:
+        """Count what it has cost, and tell of it."""
+        exchange.charged = charged = cost.charged(usage := cost.usage)
+        self._pipeline.admission.settle(exchange.admitted, charged)
+        self._pipeline.ledger.spend(exchange.principal.tenant, self._forwarder.name, charged.usd)
+        error = exchange.error
+        kind, status = ("", 0) if error is None else (type(error).__name__, error.status)
+        exchange.asked.telemetry.call_ended(
+            CallResult(usage, error_type=kind, error_status=status, cost_usd=charged.usd)
+        )
+        self._pipeline.settle(exchange)
 
     async def _body(self, call: HttpCall, deadlines: Deadlines) -> AsyncIterator[bytes] | None:
         async def pieces() -> AsyncIterator[bytes]:

@@ -85,11 +85,11 @@ class Pipeline:
         others = OtherModels(models, policies.routing.max_attempts)
         self.signals = signals = Signals(policies, embed, memory)
         self.admission = Admission(policies, ledger)
-        self.report = Report(parts.receivers, policies.version)
+        report = Report(parts.receivers, policies.version)
         stages: tuple[Stage, ...] = (
-            KeepRecord(parts.recent, keeps_texts=policies.observability.decision_texts),
+            KeepRecord(parts.recent, models, keeps_texts=policies.observability.decision_texts),
             Authorize(keys, policies.version),
-            self.report,
+            report,
             ReadRequest(),
             Admit(self.admission),
             Account(ledger),
@@ -114,16 +114,21 @@ class Pipeline:
             ScreenAnswer(),
         )
         self._choosing = [stage for stage in _until(CheckFields, stages) if not stage.is_for_calls]
-        self._deciding = _until(ScreenRequest, stages[stages.index(self.report) + 1 :])
+        self._deciding = _until(ScreenRequest, stages[stages.index(report) + 1 :])
         # Those that the policies leave nothing to do cost requests nothing.
         has_shadows = any(action.shadow is not None for _, action in policies.actions())
         idle = {Mirror: not has_shadows, Listen: not has_shadows, ScreenAnswer: guards.is_empty}
         idle[KeepRecord] = parts.recent is None
         self.stages = tuple(stage for stage in stages if not idle.get(type(stage)))
+        self._noting = [stage for stage in self.stages if isinstance(stage, KeepRecord | Report)]
 
     async def run(self, exchange: Exchange) -> None:
         """Enter the stages in order, up to `exchange.answer`. Raises what a stage raises."""
         await _enter(self.stages, exchange)
+
+    async def note(self, exchange: Exchange) -> None:
+        """Enter the stages that tell of a request which no other one knows."""
+        await _enter(self._noting, exchange)
 
     async def choose(self, exchange: Exchange) -> None:
         """Enter the stages up to `exchange.model`, for requests that call none. Raises as `run` does."""

@@ -118,8 +118,11 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         return {"depth": depth, "name": name, "start_ms": start_ms, "ms": ms, "text": text}
 
 
-def record_of(exchange: Exchange, timeline: Timeline, prompt: str = "") -> Record:
-    """What is kept of an exchange that all other stages have settled."""
+def record_of(exchange: Exchange, timeline: Timeline, asked_for: str = "", prompt: str = "") -> Record:
+    """What is kept of an exchange that all other stages have settled.
+
+    `asked_for`: the model's name in the request, where it is that of one.
+    """
     asked, routed, error, use = exchange.asked, exchange.routed, exchange.error, exchange.cache_use
     first_s, usage = asked.telemetry.time_to_first_chunk_s, exchange.charged.usage
     headers, findings = exchange.response_headers, _findings(exchange)
@@ -131,11 +134,12 @@ def record_of(exchange: Exchange, timeline: Timeline, prompt: str = "") -> Recor
         "tenant": exchange.principal.tenant,
         "key_id": exchange.principal.key_id,
         "endpoint": asked.endpoint.name,
-        "asked": "" if routed is None else exchange.request.model,  # an unknown name may be any text
+        "asked": asked_for,
         "model": "" if exchange.model is None else exchange.model.name,
         "route": "" if routed is None else routed.choice.route,
         "status": 200 if error is None else error.status,
         "error": "" if error is None else type(error).__name__,
+        "refused_by": _refused_by(exchange, findings),
         "cache": "" if use is None else use.outcome,
         "findings": len(findings),
         "input_tokens": usage.prompt_tokens,
@@ -150,7 +154,7 @@ def record_of(exchange: Exchange, timeline: Timeline, prompt: str = "") -> Recor
         "cache_guard": "" if use is None else use.guard,
         "cache_similarity": headers.get(SIMILARITY, ""),
         "cache_probability": headers.get(PROBABILITY, ""),
-        "finish_reasons": getattr(exchange.answer, "finish_reasons", []),
+        "finish_reasons": _finish_reasons(exchange),
         "prompt": prompt,
     }
     if routed is not None:  # without what would keep an old version of the policies alive
@@ -161,6 +165,19 @@ def record_of(exchange: Exchange, timeline: Timeline, prompt: str = "") -> Recor
 
 def _findings(exchange: Exchange) -> Sequence[Finding]:
     return () if exchange.screening is None else exchange.screening.verdicts.findings
+
+
+def _finish_reasons(exchange: Exchange) -> Sequence[str]:
+    return getattr(exchange.answer, "finish_reasons", ())
+
+
+def _refused_by(exchange: Exchange, findings: Sequence[Finding]) -> str:
+    """The guardrail that has refused the request or its answer, and for what; "" where none has."""
+    error = exchange.error
+    how = _finish_reasons(exchange) if error is None else (error.code,)
+    stopped = [each for each in findings if each.outcome in ("blocked", "failed_closed")]
+    is_refused = stopped and {"content_filter", "guardrail_unavailable"} & set(how)
+    return f"{stopped[0].check}: {stopped[0].kind}" if is_refused else ""
 
 
 def _tried(outcome: Outcome) -> dict[str, Any]:

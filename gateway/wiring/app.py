@@ -132,7 +132,7 @@ def build_version(
     routes += data_routes(
         endpoints, operators, shared, policies, parts, models, served.engines, cache.answers
     )
-    routes += passthrough_routes(endpoints, shared, policies, served.forwarder)
+    routes += passthrough_routes(endpoints, shared, policies, models, served.forwarder)
     described = OpenApiEndpoint(keys, routes, policies.version)
     routes.append(endpoints.route("GET", "/openapi.json", "models", described.show))
     opened = [*resources.first, *served.resources, pipeline.signals, *resources.last]

@@ -14,6 +14,7 @@ from gateway.endpoints.model_endpoint import ModelEndpoint
 from gateway.endpoints.passthrough import PASSTHROUGH_METHODS, PassthroughEndpoint
 from gateway.endpoints.spec import EndpointParts
 from gateway.endpoints.specs import SPECS
+from gateway.exchange.model_table import ModelTable
 from gateway.openai.batches import BatchesEndpoint
 from gateway.openai.files import FilesEndpoint
 from gateway.openai.moderations import ModerationsEndpoint
@@ -93,6 +94,7 @@ def passthrough_routes(
     endpoints: RouteBuilder,
     parts: EndpointParts,
     policies: Policies,
+    models: ModelTable,
     forwarder: Callable[[str], Forwarder],
 ) -> list[Route]:
     """Paths that go to an upstream as they are; the longer of two that match comes first."""
@@ -100,10 +102,7 @@ def passthrough_routes(
     for path in sorted(policies.passthrough, key=len, reverse=True):
         rule = policies.passthrough[path]
         answer = PassthroughEndpoint(
-            *(parts.keys, parts.pipeline.admission, forwarder(rule.model), rule),
-            ledger=parts.pipeline.ledger,
-            price=policies.models[rule.model].price,
-            report=parts.pipeline.report,
+            parts.keys, parts.pipeline, forwarder(rule.model), rule, models.models[rule.model]
         )
         handlers = dict.fromkeys(PASSTHROUGH_METHODS, answer)
         routes += [

@@ -21,7 +21,7 @@ function summary(record) {
   const tokens = record.tokens;
   const drafts = Object.entries(record.drafts).map(([name, each]) => `${name}: ${each.accepted} of ${each.proposed} accepted in ${each.drafts} drafts`);
   return facts([
-    ["Status", some(String(record.status), record.error)],
+    ["Status", some(String(record.status), record.error, record.refused_by && `refused by ${record.refused_by}`)],
     ["Model", some(record.model, record.asked !== record.model && record.asked && `asked for ${record.asked}`)],
     ["Failed before", record.failed_models.join(", ")],
     ["Route", record.route],

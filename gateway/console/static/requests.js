@@ -59,14 +59,14 @@ export function mount(root, signal) {
     if (!rows) return;
     const words = text.value.trim().toLowerCase();
     const fits = rows.filter((row) => String(row.status).startsWith(status.value) &&
-      (!words || [row.id, row.tenant, row.model, row.asked, row.route, row.endpoint, row.error, row.cache].join(" ").toLowerCase().includes(words)))
+      (!words || [row.id, row.tenant, row.model, row.asked, row.route, row.endpoint, row.error, row.refused_by, row.cache].join(" ").toLowerCase().includes(words)))
       .sort((one, other) => (other[order.value] ?? 0) - (one[order.value] ?? 0));
     fill(last, table(`The last requests: ${fits.length} of ${rows.length}`,
       ["Request", "Ended", "Tenant", "Model", "Status", "Cache", "Tokens", "Cost", "Took"],
       fits.map((row) => h("tr", null,
         cell(h("button", { type: "button", onclick: () => open(row) }, row.id.slice(0, 20))),
         cell(at(row.ended_s)), cell(row.tenant), cell(row.model || row.asked),
-        cell(h("span", { class: row.status < 400 ? "good" : "bad" }, `${row.status} ${row.error}`)), cell(row.cache),
+        cell(h("span", { class: row.status < 400 ? "good" : "bad" }, `${row.status} ${row.refused_by ? `refused by ${row.refused_by}` : row.error}`)), cell(row.cache),
         cell(`${row.input_tokens} → ${row.output_tokens}`, num), cell(usd(row.cost_usd), num), cell(ms(row.duration_ms), num)))));
   }
 

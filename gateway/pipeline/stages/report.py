@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Required, TypedDict, Unpack
 
-from gateway.accounting.receipt import Charged, Receipt, Receive
-from gateway.auth import Principal
-from gateway.errors import ApiError
+from gateway.accounting.receipt import Receipt, Receive
 from gateway.exchange.exchange import Exchange, Stage
 from gateway.exchange.user import user_hash
-from gateway.telemetry.request import RequestTelemetry
-
-
-class Particulars(TypedDict, total=False):
-    """Fields of a receipt that not every request has."""
-
-    endpoint: Required[str]
-    model: Required[str]
-    user: str
-    route: str
-    cache: str
-    guardrails: str
-    failed_models: tuple[str, ...]
 
 
 class Report(Stage):
@@ -39,40 +23,25 @@ class Report(Stage):
         """Give the exchange's to all of them."""
         if not self._receivers:
             return
-        asked, routed = exchange.asked, exchange.routed
-        self.give(
-            *(asked.request_id, asked.telemetry, exchange.principal, exchange.charged, exchange.error),
-            endpoint=asked.endpoint.name,
-            user=user_hash(exchange),
-            model="" if exchange.model is None else exchange.model.name,
-            route="" if routed is None else routed.choice.route,
-            cache="" if exchange.cache_use is None else exchange.cache_use.outcome,
-            guardrails="" if exchange.screening is None else str(exchange.screening.verdicts),
-            failed_models=tuple(exchange.attempts.failed_models),
-        )
-
-    def give(
-        self,
-        request_id: str,
-        telemetry: RequestTelemetry,
-        principal: Principal,
-        charged: Charged,
-        error: ApiError | None,
-        **more: Unpack[Particulars],
-    ) -> None:
-        """Give the receipt of a request that has ended to all receivers."""
-        usage = charged.usage
+        asked, routed, error, charged = exchange.asked, exchange.routed, exchange.error, exchange.charged
+        telemetry, usage = asked.telemetry, charged.usage
         receipt = Receipt(
-            request_id=request_id,
+            request_id=asked.request_id,
             trace_id=telemetry.traceparent[3:35],
             ended_s=time.time(),
             duration_s=telemetry.meter.elapsed_s,
             first_token_s=telemetry.time_to_first_chunk_s,
-            tenant=principal.tenant,
-            key_id=principal.key_id,
+            tenant=exchange.principal.tenant,
+            key_id=exchange.principal.key_id,
+            user=user_hash(exchange),
+            endpoint=asked.endpoint.name,
+            model="" if exchange.model is None else exchange.model.name,
+            route="" if routed is None else routed.choice.route,
             target=telemetry.target,
             status=200 if error is None else error.status,
             error_type="" if error is None else type(error).__name__,
+            cache="" if exchange.cache_use is None else exchange.cache_use.outcome,
+            guardrails="" if exchange.screening is None else str(exchange.screening.verdicts),
             input_tokens=usage.prompt_tokens,
             output_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
@@ -82,8 +51,8 @@ class Report(Stage):
             machine_seconds=usage.machine_seconds,
             cost_usd=charged.usd,
             num_attempts=telemetry.num_attempts,
+            failed_models=tuple(exchange.attempts.failed_models),
             policy_version=self._policy_version,
-            **more,
         )
         for receive in self._receivers:
             receive(receipt)

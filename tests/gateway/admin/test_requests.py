@@ -23,7 +23,8 @@ from gateway.settings import Settings
 from gateway.telemetry.request import Computed
 from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Route
-from policies.tenants import AdminSection
+from policies.guardrails import GuardrailProfile, GuardrailsSection, PatternRules
+from policies.tenants import AdminSection, Limits, Tenant
 from tests.gateway.conftest import http_client
 
 CHAT, REQUESTS = "/v1/chat/completions", "/admin/requests"
@@ -130,6 +131,35 @@ async def test_rows_are_the_newest_first_and_filtered(http: httpx.AsyncClient) -
     assert (await admin(http, "?tenant=other"))["data"] == []
     (unknown,) = (await admin(http, "?status=404"))["data"]
     assert (unknown["asked"], unknown["model"], unknown["error"]) == ("", "", "NotFound")
+
+
+async def test_a_refused_request_has_the_model_that_it_asked_for() -> None:
+    """Of models, adapters and routes alone: an unknown name may be any text."""
+    tenant = Tenant(models=["auto"], limits=Limits(requests_per_minute=1))
+    async with http_client(app_with(FakeProvider(), tenants={"tenant": tenant})) as http:
+        await ask(http)
+        for request_id, model, status in (("limit", "auto", 429), ("not", "ours", 403), ("un", CANARY, 403)):
+            await ask(http, request_id, status, model=model)
+        rows = {row["id"]: (row["status"], row["asked"]) for row in (await admin(http, ""))["data"]}
+    expected = {"limit": (429, "auto"), "not": (403, "ours"), "un": (403, "")}
+    assert rows.items() >= expected.items()
+
+
+@pytest.mark.parametrize("refusal", [None, "I cannot help with that."])
+@pytest.mark.parametrize("is_in_answer", [False, True])
+async def test_the_guardrail_that_refused_is_named(refusal: str | None, is_in_answer: bool) -> None:
+    async def says(call: object) -> AsyncIterator[Delta]:
+        yield Delta(0, "a secret" if is_in_answer else "hello", finish_reason="stop")
+
+    profile = GuardrailProfile(patterns={"p": PatternRules(words=["secret"])}, refusal=refusal)
+    entry = ModelEntry(engine=EngineModel(checkpoint="/none"), guardrails="strict")
+    section = GuardrailsSection(profiles={"strict": profile})
+    app = app_with(FakeProvider(says), models={"ours": entry}, guardrails=section)
+    messages = [{"role": "user", "content": "hello" if is_in_answer else "the secret"}]
+    async with http_client(app) as http:
+        await ask(http, "r", 200 if refusal or is_in_answer else 400, messages=messages)
+        (row,) = (await admin(http, ""))["data"]
+        assert row["refused_by"] == "pattern: p"
 
 
 @pytest.mark.parametrize("given", ["id/with/slashes", "a/cancel", "x=+@:._-", "a" * 128])

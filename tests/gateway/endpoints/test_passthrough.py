@@ -21,13 +21,13 @@ from gateway.wiring.app import build_app
 from policies.document import ModelEntry, Policies
 from policies.passthrough import PassthroughRule
 from policies.prices import Price
-from policies.tenants import Limits, Tier
+from policies.tenants import AdminSection, Limits, Tier
 from policies.upstream import UpstreamModel
 from tests.e2e.http_thread import HttpThread
 from tests.gateway.conftest import http_client
 from tests.gateway.connection import Connection
 
-NO_LIMITS = Limits()
+NO_LIMITS, NO_ADMIN = Limits(), AdminSection()
 KEY = "sk-upstream-0123456789"
 AUDIO = bytes(range(256)) * 1000
 
@@ -80,13 +80,14 @@ def app_of(
     limits: Limits = NO_LIMITS,
     price: Price | None = None,
     data_dir: str = "",
+    admin: AdminSection = NO_ADMIN,
     **rule: Any,  # noqa: ANN401
 ) -> Router:
     models = {"gpt": ModelEntry(upstream=UpstreamModel(base_url=upstream.base_url), price=price)}
     rules = {"/v1/audio": PassthroughRule(model="gpt", **rule)}
     tiers = {"default": Tier(limits=limits)}
     settings = Settings(api_keys=keys, upstream_api_keys={"gpt": KEY}, data_dir=data_dir)
-    return build_app(settings, Policies(models=models, passthrough=rules, tiers=tiers))
+    return build_app(settings, Policies(models=models, passthrough=rules, tiers=tiers, admin=admin))
 
 
 @pytest.fixture
@@ -256,6 +257,31 @@ async def test_what_passes_through_is_paid_and_stops_at_the_limit(upstream: Upst
         assert (await http.post("/v1/audio/wrong", json={})).status_code == 400
         statuses = [(await http.post("/v1/audio/speech", json={})).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
+
+
+async def test_each_request_leaves_a_record_and_can_be_cancelled(upstream: Upstream) -> None:
+    admin = AdminSection(principals=["key-7692c3ad"])
+    app = app_of(
+        upstream, ("one", "two"), Limits(requests_per_minute=2), admin=admin, tenants=["key-7692c3ad"]
+    )
+    async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as client:
+        await client.post("/v1/audio/json", json={})
+        await client.post("/v1/audio/json", json={}, headers={"authorization": "Bearer two"})
+        slow = asyncio.create_task(client.post("/v1/audio/slow", json={}))
+        while not (running := (await client.get("/admin/requests/in-flight")).json()["data"]):
+            await asyncio.sleep(0.001)
+        while len(upstream.seen) < 2:
+            await asyncio.sleep(0.001)
+        assert (running[0]["endpoint"], running[0]["model"]) == ("passthrough", "gpt")
+        await client.post(f"/admin/requests/{running[0]['id']}/cancel", json={})
+        assert (await slow).json()["error"]["code"] == "request_cancelled"
+        assert (await client.post("/v1/audio/json", json={})).status_code == 429
+        rows = (await client.get("/admin/requests")).json()["data"]
+        whole = (await client.get(f"/admin/requests/{rows[-1]['id']}")).json()
+    errors = [(row["status"], row["error"]) for row in rows]
+    assert errors == [(429, "RateLimited"), (499, "Cancelled"), (403, "Forbidden"), (200, "")]
+    assert (rows[-1]["input_tokens"], rows[-1]["output_tokens"]) == (3, 2)
+    assert [bar["name"] for bar in whole["timeline"]] == ["http", "call gpt"]
 
 
 async def test_each_request_is_a_row_of_usage(upstream: Upstream, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import ApiError, InvalidRequest, Unauthorized
 from gateway.pipeline.recent_requests import RecentRequests
 from gateway.pipeline.stages.keep_record import KeepRecord
-from tests.gateway.pipeline.exchanges import TELEMETRY, exchange_of
+from tests.gateway.pipeline.exchanges import TELEMETRY, exchange_of, models
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from tests.gateway.pipeline.exchanges import TELEMETRY, exchange_of
 )
 async def test_a_request_leaves_one_record(error: ApiError | None, num_kept: int) -> None:
     recent = RecentRequests()
-    stage, exchange = KeepRecord(recent, keeps_texts=False), exchange_of()
+    stage, exchange = KeepRecord(recent, models(), keeps_texts=False), exchange_of()
     await stage.enter(exchange)
     assert len(recent.running) == 1 and exchange.asked.telemetry.timeline is not None
     with exchange.asked.telemetry.stage("admit"):
@@ -29,7 +29,7 @@ async def test_a_request_leaves_one_record(error: ApiError | None, num_kept: int
 
 
 async def test_without_a_console_there_is_nothing() -> None:
-    stage, exchange = KeepRecord(None, keeps_texts=True), exchange_of()
+    stage, exchange = KeepRecord(None, models(), keeps_texts=True), exchange_of()
     await stage.enter(exchange)
     stage.settle(exchange)
     assert exchange.asked.telemetry.timeline is None
@@ -37,7 +37,7 @@ async def test_without_a_console_there_is_nothing() -> None:
 
 async def test_what_engines_compute_for_a_shadow_is_not_the_requests() -> None:
     exchange = exchange_of()
-    await KeepRecord(RecentRequests(), keeps_texts=False).enter(exchange)
+    await KeepRecord(RecentRequests(), models(), keeps_texts=False).enter(exchange)
     own = exchange.asked.telemetry
     assert own.timeline is not None
     assert exchange.model_call(None, own).computed is own.timeline.computed  # type: ignore[type-var]
