@@ -39,14 +39,15 @@ class Panels:
         self._ledger = ledger
         self._metrics = metrics
         self._cache = cache
+        self._operators = policies.cache.operators
         self._candidates = {
             place: action.choose.candidates
             for place, action in policies.actions()
             if action.choose is not None
         }
 
-    async def show(self, shares: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """All of them. `shares`: requests and cost of each route and model, from the ledger."""
+    async def show(self, shares: Sequence[Mapping[str, Any]], tenant: str = "") -> dict[str, Any]:
+        """All of them, for a tenant. `shares`: requests and cost of each route and model, from the ledger."""
         counts: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
         for name, labels, value in self._metrics.samples():
             counts[name].append((labels, value))
@@ -57,7 +58,7 @@ class Panels:
             "limits": limits,
             "limits_cut": len(limits) >= MAX_TOLD,
             "limits_fault": self._ledger.accounts.fault,
-            "cache": self._cache_panel(counts),
+            "cache": self._cache_panel(counts) | {"tenant": tenant, "is_operator": tenant in self._operators},
             "router": {"shares": shares, "quality": self._quality(shares)},
             "guardrails": _summed(
                 counts["penstock_guardrail_verdicts_total"], "check", "outcome", "language"

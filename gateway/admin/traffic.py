@@ -169,4 +169,4 @@ class TrafficEndpoint:
             found = await self._rows.read(query.answer, tenant)
             found |= {} if self._rows.policy.keep_days else {"note": NOT_KEPT}
         found |= {"object": "traffic", "by": query.by, "span": query.since}
-        await call.respond(encode(found | await self._panels.show(found["shares"])))
+        await call.respond(encode(found | await self._panels.show(found["shares"], tenant)))

@@ -14,10 +14,15 @@ TIMEOUT_S = 10.0
 """Longer than a snapshot takes: after it the gateway is asked again."""
 RETRY_S = 1.0
 ENTER, LEAVE, HOME = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H"
-_ENGINES = ("ENGINE", "PHASE", "RUN", "WAIT", "QUEUE", "PAGES", "HITS", "BATCH", "DRAFTS", "IN/S", "OUT/S")
-_TARGETS = ("UPSTREAM", "STATE", "RUN", "ERRORS", "FIRST", "BACK IN")
-_COUNTS = ("number", "pid", "in_flight", "cache_entries")
-_WORKERS = ("WORKER", "PID", "IN FLIGHT", "CACHED", "UP")
+# The words of the console's Live: see `gateway/console/static/live.js`.
+_ENGINES = (
+    "Engine", "State", "Running", "Waiting", "Queue", "Pages", "Prefix hits", "Out", "In", "Tokens per step",
+    "Drafts accepted",
+)  # fmt: skip
+_TARGETS = (
+    "Model", "Target", "State", "Running", "Errors (10 s)", "To first content", "Asked again in",
+)  # fmt: skip
+_WORKERS = ("Worker", "Process", "In flight", "Up for", "Policies", "Cache entries")
 
 
 def watch(open_: Callable[[], Connection], out: TextIO, *, is_once: bool, is_json: bool) -> int:
@@ -74,7 +79,8 @@ def render(snapshot: Mapping[str, Any], width: int) -> list[str]:
     ]
     targets = [
         (
-            f"{each['model']} at {each['place']}",
+            each["model"],
+            each["place"],
             each["state"],
             str(each["running"]),
             _share(each["error_share"]),
@@ -84,7 +90,13 @@ def render(snapshot: Mapping[str, Any], width: int) -> list[str]:
         for each in snapshot["targets"]
     ]
     workers = [
-        (*(str(each[name]) for name in _COUNTS), _seconds(each["uptime_s"])) for each in snapshot["workers"]
+        (
+            *(str(each[name]) for name in ("number", "pid", "in_flight")),
+            "ended" if each["uptime_s"] is None else _seconds(each["uptime_s"]),
+            "does not answer" if each["policy"] is None else each["policy"][:12],
+            "-" if each["cache_entries"] is None else str(each["cache_entries"]),
+        )
+        for each in snapshot["workers"]
     ]
     for names, rows in ((_TARGETS, targets), (_WORKERS, workers)):
         lines += ["", *_table(names, rows, width)] if rows else []
@@ -96,15 +108,15 @@ def _engine(engine: Mapping[str, Any]) -> Sequence[str]:
     return (
         f"{engine['name']} {engine['replica']}",
         engine["phase"],
-        f"{engine['running']}/{engine['max_running']}",
+        f"{engine['running']} of {engine['max_running']}",
         str(engine["waiting"]),
         _seconds(engine["queue_s"]),
-        f"{engine['pages_used']}/{engine['pages_total']}",
+        f"{engine['pages_used']} of {engine['pages_total']}",
         _share(engine["prefix_hit_share"]),
+        _number(engine["output_tokens_per_s"], "/s"),
+        _number(engine["input_tokens_per_s"], "/s"),
         _number(engine["tokens_per_step"]),
         _share(accepted / proposed if proposed else None),
-        _number(engine["input_tokens_per_s"]),
-        _number(engine["output_tokens_per_s"]),
     )
 
 
@@ -130,8 +142,8 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _number(value: float | None, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.1f}{unit}"
 
 
 def _seconds(value: float | None) -> str:

@@ -54,6 +54,8 @@ class ModelsEndpoint:
 def model_entry(name: str, model: ServedModel) -> dict[str, Any]:
     """The entry of /v1/models for a model under one of its names."""
     entry = {"id": name, "object": "model", "created": model.created, "owned_by": model.owned_by}
+    if model.kind != "upstream":  # whose model may be of any kind
+        entry["mode"] = "embedding" if model.kind == "encoder" else "chat"  # LiteLLM's name for it
     if model.engine is not None and model.engine.client.hello is not None:
         entry["max_model_len"] = model.engine.client.hello.max_model_tokens  # vLLM's name for it
     if model.parent:

@@ -200,7 +200,7 @@ def test_top_in_a_pipe_and_refused(server: Server) -> None:
         )
 
     shown = top("--api-key", KEYS["boss"])
-    assert shown.returncode == 0 and "remote at http" in shown.stdout and "\x1b" not in shown.stdout
+    assert shown.returncode == 0 and "remote  http" in shown.stdout and "\x1b" not in shown.stdout
     refused = top("--api-key", KEYS["one"], "--once", "--json")
     assert refused.returncode == 2 and "admin.principals" in refused.stderr and not refused.stdout
 

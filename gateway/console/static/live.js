@@ -22,7 +22,8 @@ function changing(caption, columns, empty) {
 
 function card(engine, history) {
   const facts = [
-    ["Running", `${engine.running} of ${engine.max_running}, ${engine.waiting} waiting`],
+    ["Running", `${engine.running} of ${engine.max_running}`],
+    ["Waiting", engine.waiting],
     ["Queue", show(engine.queue_s, "s")],
     ["Pages", `${engine.pages_used} of ${engine.pages_total} (${show(engine.pages_total ? engine.pages_used / engine.pages_total : null, "%")})`],
     ["Prefix hits", show(engine.prefix_hit_share, "%")],
@@ -44,7 +45,7 @@ export function mount(root, signal) {
   const cards = h("div", { class: "grid" }), state = h("div"), line = h("p", { class: "muted" });
   const targets = changing("Upstream targets", ["Model", "Target", "State", "Running", "Errors (10 s)", "To first content", "Asked again in"],
     "No upstream is configured: add a model with `upstream` to the policies.");
-  const workers = changing("Workers", ["Number", "Process", "In flight", "Up for", "Policies", "Cache entries"], "None.");
+  const workers = changing("Workers", ["Worker", "Process", "In flight", "Up for", "Policies", "Cache entries"], "None.");
   const encoders = changing("Encoders", ["Name", "State"], "No encoder is configured.");
   let isPaused = false;
   const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {

@@ -193,11 +193,11 @@ function bound(control, name) {
 export async function mount(root, signal) {
   let names;
   try {
-    names = (await get("/v1/models", signal)).data.map((each) => each.id);
+    names = (await get("/v1/models", signal)).data.filter((each) => each.mode !== "embedding").map((each) => each.id);
   } catch (failure) {
     return failure.name === "AbortError" || fill(root, error(failure.message));
   }
-  if (!names.length) return fill(root, h("p", { class: "panel" }, "The policies name no model yet."));
+  if (!names.length) return fill(root, h("p", { class: "panel" }, "The policies name no model yet that chats."));
   const grid = h("div", { class: "grid" });
   const state = h("div");
   let columns = [];

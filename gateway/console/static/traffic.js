@@ -58,11 +58,12 @@ function limits({ limits: rows, limits_cut: isCut, limits_fault: fault }) {
 
 function cachePanel(cache, state, reload) {
   const value = h("input", { required: true, maxlength: 512 });
-  const kind = select(KINDS, "entry"), all = h("input", { type: "checkbox" });
+  const isOperator = cache.is_operator;
+  const kind = select(KINDS, "entry"), all = h("input", { type: "checkbox", disabled: !isOperator });
   const invalidate = async (body) => {
     try {
       const done = await post("/v1/cache/invalidate", body);
-      const hint = done.invalidated || body.all_tenants ? "" : " This looked at your own tenant: tick “Of all tenants” for the others.";
+      const hint = done.invalidated || body.all_tenants || !isOperator ? "" : " This looked at your own tenant: tick “Of all tenants” for the others.";
       fill(state, `${done.invalidated} entries are forgotten.${hint}`);
       await reload();
     } catch (failure) {
@@ -73,8 +74,8 @@ function cachePanel(cache, state, reload) {
     event.preventDefault();
     return invalidate({ [kind.value]: value.value, all_tenants: all.checked });
   };
-  const forget = (each) => h("button", { type: "button", "aria-label": `Invalidate ${each.entry}`,
-    onclick: () => invalidate({ entry: each.entry, all_tenants: true }) }, "Invalidate");
+  const forget = (each) => h("button", { type: "button", "aria-label": `Invalidate ${each.entry}`, disabled: !isOperator && each.tenant !== cache.tenant,
+    onclick: () => invalidate({ entry: each.entry, all_tenants: isOperator }) }, "Invalidate");
   return panel("Cache",
     h("p", null, `Hit ratio ${show(cache.hit_ratio, "%")} · ${show(cache.entries, "entries")} in this worker, ${show(cache.bytes, "bytes")}`),
     orNothing("Look-ups since the start", ["Outcome", "Requests"], Object.entries(cache.outcomes), "No request has asked the cache."),
@@ -84,6 +85,7 @@ function cachePanel(cache, state, reload) {
     orNothing("Entries served most often, in this worker", ["Entry", "Tenant", "Model", "Hits", "Judged wrong", "Size", "Age", "Invalidate"], cache.top.map((each) => [
       each.entry.slice(0, 12), each.tenant, each.model, each.hits, each.wrong, show(each.bytes, "bytes"), show(each.age_s, "s"), forget(each)]),
     "Nothing is stored."),
+    isOperator ? null : h("p", { class: "muted" }, `You may invalidate entries of ${cache.tenant}; for those of other tenants add it to the policies' cache.operators.`),
     h("form", { onsubmit: submit }, h("div", { class: "row" }, field("Forget what is of", kind), field("Which", value),
       field("Of all tenants", all), h("button", { class: "button" }, "Invalidate"))), state);
 }

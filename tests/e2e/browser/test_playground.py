@@ -39,7 +39,8 @@ class Gateway:
             kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
             route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
         elif path == "/v1/models":
-            route.fulfill(json={"data": [{"id": name} for name in self.models]})
+            encoder = {"id": "encoder", "mode": "embedding"}
+            route.fulfill(json={"data": [encoder, *({"id": name} for name in self.models)]})
         elif path == "/v1/chat/completions":
             self.bodies.append(route.request.post_data_json)
             if callable(self.answer):
@@ -108,6 +109,10 @@ def test_a_conversation_goes_on(page: Page, gateway: Gateway) -> None:
     page.get_by_role("button", name="Clear").click()
     send(page, "new")
     assert len(gateway.bodies[-1]["messages"]) == 1
+
+
+def test_encoders_are_not_offered(page: Page, gateway: Gateway) -> None:
+    assert page.get_by_label("Model, adapter or route").locator("option").all_inner_texts() == gateway.models
 
 
 def test_every_field_is_sent(page: Page, gateway: Gateway) -> None:

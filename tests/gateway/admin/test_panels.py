@@ -23,6 +23,7 @@ from gateway.answer import Usage
 from gateway.auth import KeyRing, tenant_id
 from gateway.database.sqlite import SqliteDatabase
 from gateway.telemetry.metrics import Metrics
+from policies.cache import CacheSection
 from policies.choose import ChoiceCandidate, Choose
 from policies.document import Policies, Route
 from policies.routes import Rule
@@ -123,6 +124,15 @@ async def test_cache_hits_false_hits_and_top_entries() -> None:
     assert [each["hits"] for each in cache["top"]] == list(range(MAX_SHOWN + 4, 4, -1))
     assert cache["top"][0]["entry"] == entry(MAX_SHOWN + 4, 0).key.hex() and cache["top"][0]["age_s"] == 60
     assert TEXT not in str(await panels.show([]))
+
+
+async def test_the_page_knows_before_whose_entries_its_reader_may_invalidate() -> None:
+    panels = build(Policies(cache=CacheSection(operators=["boss"])))[0]
+    found = {tenant: (await panels.show([], tenant))["cache"] for tenant in ("boss", "a")}
+    assert {tenant: (each["tenant"], each["is_operator"]) for tenant, each in found.items()} == {
+        "boss": ("boss", True),
+        "a": ("a", False),
+    }
 
 
 async def test_an_idle_gateway_has_no_ratio() -> None:

@@ -134,7 +134,7 @@ async def test_rows_are_the_newest_first_and_filtered(http: httpx.AsyncClient) -
 
 
 async def test_a_refused_request_has_the_model_that_it_asked_for() -> None:
-    """Of models, adapters and routes alone: an unknown name may be any text."""
+    """Only names of models, adapters and routes are shown: an unknown one may be any text."""
     tenant = Tenant(models=["auto"], limits=Limits(requests_per_minute=1))
     async with http_client(app_with(FakeProvider(), tenants={"tenant": tenant})) as http:
         await ask(http)

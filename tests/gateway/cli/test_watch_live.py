@@ -12,6 +12,7 @@ import pytest
 from gateway.cli import watch_live
 from gateway.cli.connection import Connection, NoAnswer
 from gateway.cli.watch_live import ENTER, LEAVE, render, watch
+from gateway.console.pages import STATIC
 from gateway.settings import SettingsError
 
 SNAPSHOT: dict[str, Any] = {
@@ -47,7 +48,10 @@ SNAPSHOT: dict[str, Any] = {
             "cooldown_s": 4.5,
         }
     ],
-    "workers": [{"number": 0, "pid": 12, "in_flight": 1, "cache_entries": 5, "uptime_s": 7200.0}],
+    "workers": [
+        {"number": 0, "pid": 12, "in_flight": 1, "cache_entries": 5, "policy": "012345", "uptime_s": 7200.0},
+        {"number": 1, "pid": 13, "in_flight": 0, "cache_entries": None, "policy": None, "uptime_s": None},
+    ],
 }
 EMPTY = {**SNAPSHOT, "engines": [], "targets": [], "workers": []}
 
@@ -81,10 +85,18 @@ def lines(width: int = 200) -> Sequence[str]:
 def test_a_snapshot_as_tables() -> None:
     shown = [line.split() for line in lines() if line]
     assert shown[0][:2] == ["penstock", "0.1.0"]
-    assert shown[2][-9:] == ["3/8", "2", "250ms", "24/64", "75%", "8.0", "70%", "-", "12.5"]
-    assert shown[4] == ["theirs", "at", "http://x/v1", "failing", "0", "100%", "-", "4.5s"]
-    assert shown[6] == ["0", "12", "1", "5", "2.0h"]
-    assert render(EMPTY, 80)[2:] == ["  ".join(watch_live._ENGINES)]
+    counts = ["3", "of", "8", "2", "250ms", "24", "of", "64", "75%"]
+    assert shown[2][-13:] == [*counts, "12.5/s", "-", "8.0", "70%"]
+    assert shown[4] == ["theirs", "http://x/v1", "failing", "0", "100%", "-", "4.5s"]
+    assert shown[6] == ["0", "12", "1", "2.0h", "012345", "5"]
+    assert shown[7] == ["1", "13", "0", "ended", "does", "not", "answer", "-"]
+    assert render(EMPTY, 200)[2:] == ["  ".join(watch_live._ENGINES)]
+
+
+def test_columns_have_the_names_that_the_console_gives_them() -> None:
+    page = (STATIC / "live.js").read_text()
+    for name in (*watch_live._ENGINES[1:], *watch_live._TARGETS, *watch_live._WORKERS):
+        assert f'"{name}"' in page, name
 
 
 def test_a_terminal_obeys_no_name() -> None:
@@ -95,7 +107,7 @@ def test_a_terminal_obeys_no_name() -> None:
 @pytest.mark.parametrize("width", [200, 80, 60, 40, 20, 1])
 def test_narrow_terminals_lose_columns_from_the_right(width: int) -> None:
     tables = [line for line in lines(width)[1:] if line]
-    assert any(line.startswith("ENGINE") for line in tables)
+    assert any(line.startswith("Engine") for line in tables)
     for line in watch_live._fitted(tables, width):
         assert len(line) < max(2, width)
 

@@ -6,8 +6,11 @@ import anthropic
 import httpx2
 import pytest
 
+from gateway.exchange.model_table import Kind, ServedModel
+from gateway.openai.models import model_entry
 from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
+from gateway.web.deadlines import TimeLimits
 from gateway.wiring.app import build_app
 from policies.document import EngineModel, ModelEntry, Policies, Price, Route
 from tests.gateway.conftest import http_client
@@ -30,6 +33,12 @@ async def test_price_is_listed_per_token_as_text(usd_per_million: float, per_tok
     assert paid["pricing"] == auto["pricing"] == {"prompt": per_token, "completion": "0.000001"}
     assert auto["root"] == "paid"
     assert not {"pricing", "root"} & set(free)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("engine", "chat"), ("encoder", "embedding"), ("upstream", None)])
+def test_an_entry_tells_encoders_from_what_chats(kind: Kind, mode: str | None) -> None:
+    entry = model_entry("m", ServedModel("m", kind, FakeProvider(), TimeLimits(None, None, 60)))
+    assert entry.get("mode") == mode
 
 
 async def test_prices_of_their_own_are_listed_under_openrouters_names() -> None:
