@@ -33,12 +33,6 @@ _PREFIXED = re.compile(
 )
 _LOGIN = re.compile(r"(?<=://)[^\s/@'\"]+@")
 _QUERY = re.compile(r"(?<=://)([^\s'\"?]*\?)[^\s'\"]+")
-_ASSIGNED = re.compile(
-    r"(?im)(^|[\s{,'\"])((?:[\w-]*(?P<sure>(?:api|access|private)[-_]?keys?|passw(?:or)?d|secret|authorization"
-    r"|bearer|token)|keys?|credentials|proxy|\w+_env)['\"]?[ \t]*:[ \t]*['\"]?)"
-    r"(?P<value>[^\s'\"#{}\[\],][^'\"#{}\[\],\r\n]*)"
-)
-"""Fields of a file, well-formed or not, that never hold anything but a secret, and those that should not."""
 _RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
 _SECRET_FIELD = re.compile(
     r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"
@@ -58,18 +52,9 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     return _without_forms(hidden(text, secrets))
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """A file's text without these secrets, values of fields that hold secrets, and what looks like one.
-
-    Long digests stay: the file can be changed and written back.
-    """
-    text = _QUERY.sub(rf"\1{HIDDEN}", _PREFIXED.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", hidden(text, secrets))))
-
-    def without(found: re.Match[str]) -> str:
-        is_secret = found["sure"] is not None or looks_secret(found["value"])
-        return found[1] + found[2] + (HIDDEN if is_secret else found["value"])
-
-    return _ASSIGNED.sub(without, text)
+def without_keys(text: str) -> str:
+    """A file's text without what has the form of a key, logins and queries of URLs; long digests stay."""
+    return _QUERY.sub(rf"\1{HIDDEN}", _PREFIXED.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", text)))
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:

@@ -18,8 +18,9 @@ from gateway.errors import InvalidRequest
 from gateway.settings import DEFAULT_POLICIES
 from policies.errors import Place, PolicyError, Problem
 from policies.load import policy_files
+from policies.masking import masked
 from policies.nodes import MAX_FILE_BYTES
-from policies.redaction import HIDDEN, hidden, masked
+from policies.redaction import HIDDEN, hidden
 
 _NEW_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.yaml")
 
