@@ -159,6 +159,7 @@ class PolicyChanges:
                     )
                 error.message = f"{error.message} {outcome}"
                 raise
+            await in_thread(self._folder.settle)
         names, new = ", ".join(sorted(asked.files)), self._control.state.version
         logger.info("audit: %s changed the policies %s, %s before, %s now", caller.tenant, names, old, new)
         return message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import stat
@@ -22,6 +23,10 @@ from policies.masking import masked
 from policies.nodes import MAX_FILE_BYTES
 from policies.redaction import HIDDEN, hidden
 
+logger = logging.getLogger(__name__)
+
+JOURNAL = ".apply.journal"
+"""What files held before a change that is being made, and what they are to hold."""
 _NEW_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.yaml")
 
 
@@ -100,21 +105,32 @@ class PolicyFolder:
         return {path: now.get(path) for path in after}, after
 
     def write(self, before: Texts, after: Texts) -> None:
-        """Replace these files, one after the other. Raises InvalidRequest, also for one that has changed."""
-        for path, data in after.items():
-            try:
+        """Replace these files, one after the other, until `settle` so that the change can be undone.
+
+        Raises InvalidRequest, also for a file that has changed.
+        """
+        path = self._journal
+        try:
+            kept = {path.name: (before[path], data) for path, data in after.items()}
+            _replace(path, msgspec.json.encode(kept), mode=0o600)
+            for path, data in after.items():
                 if _content(path) != before[path]:
                     raise _changed(path.name)
                 _replace(path.resolve(), data)
-            except OSError as error:
-                message = f"{path.name!r} cannot be written: {error.strerror}."
-                raise InvalidRequest(message, code="policies_read_only") from None
-            except PolicyError:
-                raise _changed(path.name) from None
+        except OSError as error:
+            message = f"{path.name!r} cannot be written: {error.strerror}."
+            raise InvalidRequest(message, code="policies_read_only") from None
+        except PolicyError:
+            raise _changed(path.name) from None
+
+    def settle(self) -> None:
+        """Forget what was there before: the change is served."""
+        with contextlib.suppress(OSError):
+            _replace(self._journal, None)
 
     def put_back(self, before: Texts, after: Texts) -> list[str]:
         """Undo `write`. Returns the names of files that cannot be written, or that others have changed."""
-        left = []
+        left, is_done = [], True
         for path, data in before.items():
             try:
                 if (now := _content(path)) == after[path]:
@@ -123,11 +139,46 @@ class PolicyFolder:
                     left.append(path.name)
             except (OSError, PolicyError):
                 left.append(path.name)
+                is_done = False  # the next to change or read the folder tries again
+        if is_done:
+            self.settle()
         return left
+
+    def recover(self) -> None:
+        """Undo a change whose process has ended within it. Raises OSError."""
+        if os.path.lexists(self._journal):
+            with contextlib.suppress(InvalidRequest), self.alone():  # else it is being made
+                pass
+
+    @property
+    def _journal(self) -> Path:
+        return self.folder / JOURNAL
+
+    def _undo(self) -> None:
+        try:
+            opened = os.open(self._journal, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return  # there is none, or what is there is no file
+        with open(opened, "rb") as file:
+            status = os.fstat(opened)
+            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            text = file.read() if is_own else b"{}"  # another user's could have any file written
+        try:
+            kept = msgspec.json.decode(text, type=dict[str, tuple[bytes | None, bytes]])
+        except msgspec.DecodeError:
+            kept = {}
+        pairs = {self.folder / Path(name).name: pair for name, pair in kept.items()}
+        before = {path: old for path, (old, _) in pairs.items()}
+        left = self.put_back(before, {path: new for path, (_, new) in pairs.items()})
+        told = f" but {', '.join(left)}" if left else ""
+        logger.warning("a change of the policies was cut off; all files are as before it%s", told)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Be the only one of all workers that changes the folder. Raises InvalidRequest where another is."""
+        """Be the only one of all workers that changes the folder. Raises InvalidRequest where another is.
+
+        What was cut off before is undone first. Raises OSError where there is no folder.
+        """
         opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             try:
@@ -135,6 +186,7 @@ class PolicyFolder:
             except BlockingIOError:
                 message = "Another change of the policies is being applied: wait, then read the files again."
                 raise InvalidRequest(message, status=409, code="policies_busy") from None
+            self._undo()
             yield
         finally:
             os.close(opened)
@@ -201,24 +253,12 @@ def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _replace(path: Path, data: bytes | None) -> None:
+def _replace(path: Path, data: bytes | None, mode: int = 0o644) -> None:
     """All of it or nothing, also after a crash: another file first, then a rename. Raises OSError."""
     if data is None:
         path.unlink(missing_ok=True)
-        return
-    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
-        left.unlink(missing_ok=True)
-    opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with open(opened, "wb") as file:
-            _keep_owner(path, opened)
-            file.write(data)
-            file.flush()
-            os.fsync(opened)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    else:
+        _rename_into(path, data, mode)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -226,12 +266,28 @@ def _replace(path: Path, data: bytes | None) -> None:
         os.close(folder)
 
 
-def _keep_owner(path: Path, opened: int) -> None:
-    """Give a new file the owner and mode of the one that it replaces."""
+def _rename_into(path: Path, data: bytes, mode: int) -> None:
+    for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
+        left.unlink(missing_ok=True)
+    opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with open(opened, "wb") as file:
+            _keep_owner(path, opened, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(opened)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _keep_owner(path: Path, opened: int, mode: int) -> None:
+    """Give a new file the owner and mode of the one that it replaces, or else this mode."""
     try:
         old = path.stat()
     except FileNotFoundError:
-        os.fchmod(opened, 0o644)
+        os.fchmod(opened, mode)
         return
     own = os.fstat(opened)
     if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):

@@ -95,12 +95,27 @@ def _rest_s(folder: Path, file: FileStamp) -> float:
         return REST_S
 
 
-async def watch(folder: Path, on_change: Callable[[], None], poll_s: float = POLL_S) -> NoReturn:
-    """Call `on_change` after each change, once the files have stayed the same for one poll."""
-    served = latest = stamp(folder)
-    while True:
-        await asyncio.sleep(poll_s)
-        before, latest = latest, stamp(folder)
-        if latest == before and latest != served:
-            served = latest
-            on_change()
+class PolicyWatch:
+    """Notices files that differ from those that were read last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read = stamp(folder)
+
+    def reading(self, read: Callable[[], T]) -> Callable[[], T]:
+        """`read`, after which the files as they are now are no change, whatever is served then."""
+
+        def noted() -> T:
+            self._read = stamp(self._folder)
+            return read()
+
+        return noted
+
+    async def run(self, on_change: Callable[[], None], poll_s: float = POLL_S) -> NoReturn:
+        """Call `on_change`, until they are read, once changed files have stayed the same for one poll."""
+        latest = self._read
+        while True:
+            await asyncio.sleep(poll_s)
+            before, latest = latest, stamp(self._folder)
+            if latest == before and latest != self._read:
+                on_change()

@@ -20,7 +20,7 @@ from gateway.processes.backends import KILL_AFTER_S, backend_names, new_backend
 from gateway.processes.keys_watch import KeysWatch
 from gateway.processes.managed_process import CannotServe, ManagedProcess
 from gateway.processes.messages import StatusReport, Version, encode
-from gateway.processes.policy_watch import watch
+from gateway.processes.policy_watch import PolicyWatch
 from gateway.processes.reload import Load, Reloader
 from gateway.processes.replica_count import ReplicaCounts
 from gateway.processes.sockets import BackendSockets
@@ -51,7 +51,7 @@ class Supervisor:
         """
         self._listener = listener
         self._on_ready = on_ready
-        self._watched = watched
+        self._watch = PolicyWatch(watched) if watched is not None else None
         backends = {
             name: new_backend(name, policies, settings, self._send_statuses)
             for name in backend_names(policies)
@@ -71,6 +71,7 @@ class Supervisor:
         self._settings = settings
         self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
         version = Version(1, policies, settings, tuple(sorted(set(policies.metric_names()))))
+        load = load if self._watch is None else self._watch.reading(load)
         self._reloader = Reloader(version, backends, load, self._send_statuses)
         self._workers = [self._worker(number) for number in range(settings.workers)]
         self._reloader.workers = self._workers
@@ -111,8 +112,8 @@ class Supervisor:
         tasks += [asyncio.create_task(kill_when_hung(worker, worker)) for worker in self._workers]
         tasks.append(asyncio.create_task(self._wait_ready()))
         tasks.append(asyncio.create_task(ReplicaCounts(self._reloader, self._send_statuses).run()))
-        if self._watched is not None:
-            tasks.append(asyncio.create_task(watch(self._watched, self._reloader.request)))
+        if self._watch is not None:
+            tasks.append(asyncio.create_task(self._watch.run(self._reloader.request)))
         first = [task for backend in self._reloader.backends.values() for task in backend.tasks]
         for task in (*tasks, *first):
             task.add_done_callback(self._on_task_end)

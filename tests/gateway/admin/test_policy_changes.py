@@ -238,16 +238,16 @@ async def test_a_reload_that_fails_puts_the_files_back(
 async def test_files_that_cannot_be_put_back_are_told(
     client: httpx.AsyncClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full from the second file on."""
+    """The disk is full from the second file on, and has room again later."""
     files = (await client.get(f"{PATH}/files")).json()["files"]
     base = {file["name"]: file["digest"] for file in files}
     replaced: list[Path] = []
 
-    def replace(path: Path, data: bytes | None) -> None:
-        if replaced:
+    def replace(path: Path, data: bytes | None, mode: int = 0o644) -> None:
+        if len(replaced) == 2:  # the journal, a file
             raise OSError(28, "No space left on device")
         replaced.append(path)
-        _replace(path, data)
+        _replace(path, data, mode)
 
     monkeypatch.setattr("gateway.admin.policy_files._replace", replace)
     change = {"models.yaml": FILES["models.yaml"] + "# more\n", "new.yaml": "x-new: 1\n"}
@@ -255,8 +255,9 @@ async def test_files_that_cannot_be_put_back_are_told(
     message = answer.json()["error"]["message"]
     assert answer.status_code == 400 and "'new.yaml' cannot be written: No space left" in message
     assert "Not put back" in message and "models.yaml" in message and "as they were" not in message
-    (folder / "models.yaml").write_text(FILES["models.yaml"])  # for the tests that follow
-    assert untouched(folder)
+    monkeypatch.setattr("gateway.admin.policy_files._replace", _replace)
+    again = await client.post(f"{PATH}/apply", json={"files": {}, "base": {"models.yaml": "0"}})
+    assert again.status_code == 409 and untouched(folder)  # the next change puts them back first
 
 
 async def test_a_text_that_was_read_before_another_change_is_refused(

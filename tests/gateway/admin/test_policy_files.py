@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
-import multiprocessing
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.admin.policy_files import PolicyFolder
+from gateway.admin.policy_files import JOURNAL, PolicyFolder
 from gateway.errors import InvalidRequest
 from gateway.settings import DEFAULT_POLICIES
 from policies.errors import PolicyError
@@ -27,6 +28,7 @@ def folder(tmp_path: Path) -> PolicyFolder:
 def change(folder: PolicyFolder, name: str, text: str) -> None:
     base = {file.name: file.digest for file in folder.files()}
     folder.write(*folder.change({name: text}, base))
+    folder.settle()
 
 
 def test_a_change_is_written_with_the_mode_of_before_and_leaves_no_other_file(folder: PolicyFolder) -> None:
@@ -54,36 +56,113 @@ def test_a_write_that_fails_leaves_the_old_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(InvalidRequest, match=r"'a.yaml' cannot be written: No space left on device"):
+    with pytest.raises(InvalidRequest, match=r"cannot be written: No space left on device"):
         change(folder, "a.yaml", "models: {}\n")
     assert (folder.path / "a.yaml").read_text() == TEXT
     assert os.listdir(folder.path) == ["a.yaml"]
 
 
-def test_a_process_that_is_killed_while_it_writes_leaves_a_whole_file(folder: PolicyFolder) -> None:
+def test_a_change_of_several_files_that_is_cut_off_at_any_step_is_made_or_not(folder: PolicyFolder) -> None:
+    """And so where the process that undoes it is killed too."""
+    old = {folder.path / name: name.encode() * 999 for name in ("a.yaml", "b.yaml", "c.yaml")}
+    new = {path: path.name.encode() * 777 for path in [*old, folder.path / "d.yaml"]}
+    before = {path: old.get(path) for path in new}
+
+    def change() -> None:
+        with folder.alone():
+            folder.write(before, new)
+            folder.settle()
+
+    seen, step, is_killed = [], 0, True
+    while is_killed:
+        for path in new:
+            path.unlink(missing_ok=True)
+        for path, data in old.items():
+            path.write_bytes(data)
+        is_killed = _is_killed(change, step)
+        seen.append(folder.texts())
+        _is_killed(folder.recover, step % 7)
+        folder.recover()
+        assert folder.texts() in (old, new)
+        assert not (folder.path / JOURNAL).exists()
+        step += 1
+    assert folder.texts() == seen[-1] == new and seen[0] == old
+    assert any(texts not in (old, new) for texts in seen), "no kill has left a part of it"
+
+
+def _is_killed(work: Callable[[], object], step: int) -> bool:
+    """Whether a process of its own ends with work, before that many calls that change files."""
+    if child := os.fork():
+        return os.waitpid(child, 0)[1] != 0
+    calls = itertools.count()
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        return lambda *arguments, **names: os._exit(9) if next(calls) == step else real(*arguments, **names)
+
+    for name in ("replace", "unlink", "fsync"):
+        setattr(os, name, counted(getattr(os, name)))
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def test_a_change_that_is_being_made_is_not_undone(folder: PolicyFolder) -> None:
     path = folder.path / "a.yaml"
-    texts = [letter * 200_000 for letter in (b"a", b"b")]
-    context = multiprocessing.get_context("fork")
-    for _ in range(12):
-        before = path.stat().st_ino
-        writer = context.Process(target=_write_on_and_on, args=(folder, path, texts))
-        writer.start()
-        while path.stat().st_ino == before and writer.is_alive():
-            pass
-        writer.kill()
-        writer.join()
-        assert path.read_bytes() in texts
+    with folder.alone():
+        folder.write({path: TEXT.encode()}, {path: b"x-one: 1\n"})
+        PolicyFolder(folder.path).recover()
+        assert path.read_text() == "x-one: 1\n"
+    (folder.path / "b.yaml").write_text("x-other: 1\n")
+    folder.recover()
+    assert path.read_text() == TEXT and (folder.path / "b.yaml").exists()
 
 
-def _write_on_and_on(folder: PolicyFolder, path: Path, texts: list[bytes]) -> None:
-    for text in itertools.cycle(texts):
-        folder.write({path: path.read_bytes()}, {path: text})
+JOURNALS = {
+    "of another user": b'{"a.yaml": ["eA==", "TEXT"]}',
+    "a path": b'{"../a.yaml": ["eA==", "TEXT"]}',
+    "no JSON": b'{"a.ya',
+    "another shape": b'["a.yaml"]',
+}
+
+
+@pytest.mark.parametrize(("name", "text"), JOURNALS.items(), ids=JOURNALS)
+def test_a_journal_that_is_not_ours_changes_nothing_and_goes(
+    folder: PolicyFolder, name: str, text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may write into the folder must not write elsewhere by the gateway's rights."""
+    outside = folder.path.parent / "a.yaml"
+    outside.write_text(TEXT)
+    journal = folder.path / JOURNAL
+    journal.write_bytes(text.replace(b"TEXT", base64.b64encode(TEXT.encode())))
+    if name == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: 1234567)
+    elif name == "a path":
+        (folder.path / "a.yaml").write_text("x-of: another\n")
+    kept = (folder.path / "a.yaml").read_text()
+    folder.recover()
+    assert ((folder.path / "a.yaml").read_text(), outside.read_text()) == (kept, TEXT)
+    assert not os.path.lexists(journal)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_is_no_journal(folder: PolicyFolder, kind: str) -> None:
+    journal = folder.path / JOURNAL
+    if kind == "link":
+        journal.symlink_to(folder.path / "a.yaml")
+    elif kind == "pipe":
+        os.mkfifo(journal)
+    else:
+        journal.mkdir()
+    folder.recover()
+    assert folder.texts() == {folder.path / "a.yaml": TEXT.encode()}
 
 
 def test_what_was_there_can_be_put_back(folder: PolicyFolder) -> None:
     before, after = folder.change({"a.yaml": "x", "b.yaml": "y"}, {"a.yaml": folder.files()[0].digest})
     folder.write(before, after)
-    assert [path.name for path in sorted(folder.path.iterdir())] == ["a.yaml", "b.yaml"]
+    assert [path.name for path in folder.texts()] == ["a.yaml", "b.yaml"]
     assert folder.put_back(before, after) == []
     assert folder.texts() == {folder.path / "a.yaml": TEXT.encode()}
 

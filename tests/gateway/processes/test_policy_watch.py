@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.processes.policy_watch import read_at_rest, stamp, watch
+from gateway.processes.policy_watch import PolicyWatch, read_at_rest, stamp
 from policies.errors import Place, PolicyError, Problem
 from tests.gateway.processes.test_managed_process import until
 
@@ -18,8 +18,8 @@ from tests.gateway.processes.test_managed_process import until
 @asynccontextmanager
 async def changes(folder: Path) -> AsyncIterator[list[int]]:
     found: list[int] = []
-    task = asyncio.create_task(watch(folder, lambda: found.append(len(found)), poll_s=0.01))
-    await asyncio.sleep(0)  # it takes its first stamp
+    watch = PolicyWatch(folder)
+    task = asyncio.create_task(watch.run(watch.reading(lambda: found.append(len(found))), poll_s=0.01))
     yield found
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -61,6 +61,23 @@ async def test_a_replacement_of_the_same_size_and_time_is_noticed(tmp_path: Path
         path.write_text("a: 3\n")
         os.utime(path, (1, 1))
         await until(lambda: len(found) == 2)
+
+
+async def test_what_was_read_on_request_is_no_change(tmp_path: Path) -> None:
+    """A rollback that follows stays: files are read again only once they differ from what was read."""
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    watch, found = PolicyWatch(tmp_path), list[str]()
+    read = watch.reading(lambda: found.append((tmp_path / "a.yaml").read_text()))
+    task = asyncio.create_task(watch.run(read, poll_s=0.01))
+    (tmp_path / "a.yaml").write_text("a: 22\n")
+    read()
+    (tmp_path / "b.yaml").write_text("b: 1\n")
+    await until(lambda: len(found) == 2)
+    (tmp_path / "a.yaml").write_text("a: 333\n")
+    await until(lambda: len(found) == 3)
+    assert found == ["a: 22\n", "a: 22\n", "a: 333\n"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def test_what_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
