@@ -91,6 +91,7 @@ class UsageRows:
         self._serials = itertools.count(1)
         self._waiting: deque[tuple[int, Receipt]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._is_filled = False  # sums have what was written before there were any
 
     @property
     def fault(self) -> str:
@@ -144,6 +145,7 @@ class UsageRows:
         try:
             while batch := list(itertools.islice(self._waiting, BATCH_ROWS)):
                 await self._database.write(partial(self._insert, batch))
+                self._is_filled = True
                 for _ in batch:
                     self._waiting.popleft()
         except Unavailable:
@@ -152,12 +154,14 @@ class UsageRows:
         return True
 
     def _insert(self, batch: Sequence[tuple[int, Receipt]], connection: Connection) -> None:
+        most = usage_sums.most_groups(self.policy.max_bytes, self.policy.keep_days)
+        if not self._is_filled:
+            usage_sums.fill(connection, most, self._now_s())
         row = f"({', '.join('?' * NUM_COLUMNS)})"
         values = [value for serial, receipt in batch for value in self._row(serial, receipt)]
         query = f"INSERT INTO usage_rows VALUES {', '.join([row] * len(batch))}"
         query += " ON CONFLICT DO NOTHING RETURNING serial"
         is_new = {serial for (serial,) in connection.execute(query, values).fetchall()}
-        most = usage_sums.most_groups(self.policy.max_bytes, self.policy.keep_days)
         usage_sums.add(connection, [receipt for serial, receipt in batch if serial in is_new], most)
         usage_sums.erase(connection, self._now_s(), self.policy.keep_days)
         _erase(connection, "ended_s < ?", self._now_s() - self.policy.keep_days * DAY_S)

@@ -20,7 +20,7 @@ LEVELS = {"minute": 16, "hour": 13, "day": 10}
 """Each with the length of its periods, which begin like "2026-11-28T09:46"."""
 KEPT_S = {"minute": 2 * 3600, "hour": 2 * DAY_S}
 """Days are kept as long as the rows."""
-PERIOD_S = {"minute": 60, "hour": 3600}
+PERIOD_S = {"minute": 60, "hour": 3600, "day": DAY_S}
 SUM_BYTES = 256
 """A sum with its key, about; measured with short names."""
 NAMES = ("tenant", "model", "route", "endpoint")
@@ -50,11 +50,27 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     PRIMARY KEY ({_KEY})
 );
 """
-_ADD = (
-    f"INSERT INTO {TABLE} ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join('?' * (6 + len(COUNTS)))}) "
-    f"ON CONFLICT ({_KEY}) DO UPDATE SET "
-    + ", ".join(f"{name} = {TABLE}.{name} + excluded.{name}" for name in COUNTS)
+_INSERT = f"INSERT INTO {TABLE} ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join('?' * (6 + len(COUNTS)))})"
+_ADD = f"{_INSERT} ON CONFLICT ({_KEY}) DO UPDATE SET " + ", ".join(
+    f"{name} = {TABLE}.{name} + excluded.{name}" for name in COUNTS
 )
+_COUNTED = {
+    "requests": "COUNT(*)",
+    "cache_hits": f"SUM(CASE WHEN cache IN {HITS} THEN 1 ELSE 0 END)",
+    "error_other": "SUM(CASE WHEN status >= 400 THEN 1 ELSE 0 END)",
+}
+_FILLED = (*AMOUNTS, "error_other")
+_GROUPED = ", ".join(f"{_COUNTED.get(name, f'SUM({name})')} AS {name}" for name in _FILLED)
+_FILL = f"""
+INSERT INTO {TABLE} ({_KEY}, {", ".join(COUNTS)})
+SELECT '{{level}}', '{{period}}',
+    {", ".join(f"CASE WHEN place > {{most}} THEN '{OTHERS[0]}' ELSE {name} END" for name in NAMES)},
+    {", ".join(f"SUM({name})" if name in _FILLED else "0" for name in COUNTS)}
+FROM (
+    SELECT {", ".join(NAMES)}, {_GROUPED}, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) AS place
+    FROM usage_rows WHERE ended_s >= ? AND ended_s < ? GROUP BY {", ".join(NAMES)}
+) AS groups GROUP BY 3, 4, 5, 6
+"""
 
 
 def period_of(level: str, at_s: float) -> str:
@@ -84,6 +100,24 @@ def add(connection: Connection, receipts: Iterable[Receipt], most: int) -> None:
             found[key] = [sum_ + count for sum_, count in zip(found[key], counts, strict=True)]
     for key, counts in sorted(_bounded(connection, found, most).items()):
         connection.execute(_ADD, [*key, *counts])
+
+
+def fill(connection: Connection, most: int, now_s: float) -> None:
+    """Count the rows of a month that were written before there were sums, once.
+
+    A mark is written in the same transaction; another gateway waits for that, and then finds the mark. Rows
+    have no times and no class of an error, and no minute is filled.
+    """
+    query = f"{_INSERT} ON CONFLICT DO NOTHING RETURNING 1"
+    is_first = connection.execute(query, ["filled", "", *[""] * len(NAMES), *_zeros()]).fetchall()
+    if not is_first or connection.execute(f"SELECT 1 FROM {TABLE} WHERE level = 'day' LIMIT 1").fetchall():
+        return
+    for level, span_s in (("hour", KEPT_S["hour"]), ("day", 30 * DAY_S)):
+        length_s = PERIOD_S[level]
+        last_s = now_s - now_s % length_s
+        for start_s in (last_s - ago_s for ago_s in range(0, span_s + 1, length_s)):
+            query = _FILL.format(most=most, level=level, period=period_of(level, start_s))
+            connection.execute(query, [start_s, start_s + length_s])
 
 
 def _bounded(

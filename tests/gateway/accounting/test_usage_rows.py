@@ -7,15 +7,18 @@ import random
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.accounting import usage_rows
+from gateway.accounting import usage_rows, usage_sums
 from gateway.accounting.counters import DAY_S
+from gateway.accounting.receipt import Receipt
 from gateway.accounting.usage_rows import SCHEMA, UsageRows
 from gateway.accounting.usage_sums import TABLE, most_groups
+from gateway.admin.traffic import TrafficQuery
 from gateway.admin.usage import UsageQuery
 from gateway.database.database import Connection, Database, Work
 from gateway.database.postgres import PostgresDatabase
@@ -45,8 +48,13 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     url = request.getfixturevalue("server").url
     yield lambda: PostgresDatabase(url, "usage", SCHEMA)
     database = PostgresDatabase(url, "usage", SCHEMA)
-    await database.write(lambda connection: connection.execute("DELETE FROM usage_rows").rowcount)
+    for table in ("usage_rows", TABLE):
+        await database.write(partial(erase, table))
     await database.close()
+
+
+def erase(table: str, connection: Connection) -> None:
+    connection.execute(f"DELETE FROM {table}")
 
 
 @pytest.fixture(autouse=True)
@@ -309,6 +317,44 @@ async def test_without_receipts_nothing_is_opened(tmp_path: Path) -> None:
     rows = UsageRows(SqliteDatabase(str(tmp_path / "data"), "usage", SCHEMA))
     await rows.close()
     assert not (tmp_path / "data").exists()
+
+
+async def write(opened: Open, *receipts: Receipt) -> None:
+    rows = UsageRows(opened(), now_s=lambda: NOW_S)
+    for receipt in receipts:
+        rows.receive(receipt)
+    await rows.close()
+
+
+async def test_rows_of_before_there_were_sums_are_counted_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two gateways start at once; one is killed in the middle, and starts again."""
+    old = [receipt_with(ended_s=NOW_S - days * DAY_S, cache="exact") for days in (0, 1, 1, 9, 40)]
+    refused = receipt_with(tenant="b", status=429, error_type="RateLimited", cost_usd=0.0)
+    await write(opened, *old, refused)
+    database = opened()
+    await database.write(partial(erase, TABLE))  # as a version without sums has left it
+    killed = UsageRows(database, now_s=lambda: NOW_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(usage_sums, "erase", lambda *_: 1 / 0)  # after the sums, before the transaction's end
+        with pytest.raises(ZeroDivisionError):
+            await database.write(partial(killed._insert, [(1, receipt_with(tenant="lost"))]))
+    await database.close()
+    await asyncio.gather(*(write(opened, receipt_with(tenant=name)) for name in ("c", "d")))
+    await write(opened, receipt_with(tenant="c"))
+    reading = UsageRows(opened())
+    for since, requests, hits in (("24h", 7, 3), ("30d", 8, 4)):
+        found = await reading.read(TrafficQuery.read({"since": since, "by": "tenant"}, NOW_S).answer, "")
+        groups = {each["name"]: each for each in found["groups"]}
+        assert {name: each["requests"] for name, each in groups.items()} == {
+            **{"a": requests - 4, "b": 1, "c": 2, "d": 1},
+        }
+        assert (found["total"]["requests"], found["total"]["cache_hits"]) == (requests, hits)
+        assert groups["a"]["cost_usd"] == 0.25 * hits and groups["a"]["input_tokens"] == 3 * hits
+        assert (groups["b"]["errors_by_class"], groups["b"]["p50_s"]) == ({"other": 1}, None)
+        assert groups["c"]["p50_s"] > 0
+    await reading.close()
 
 
 async def test_both_databases_give_the_same_sums(opened: Open) -> None:
