@@ -233,7 +233,7 @@ def _target(model: str, target: Target) -> dict[str, Any]:
 def _uptime_s(pid: int) -> float | None:
     """None: it has ended."""
     try:
-        return time.time() - psutil.Process(pid).create_time()
+        return max(0.0, time.time() - psutil.Process(pid).create_time())
     except psutil.Error:
         return None
 

@@ -93,7 +93,7 @@ class Panels:
                     "hits": entry.hits,
                     "wrong": entry.wrong,
                     "bytes": entry.size_bytes,
-                    "age_s": round(now_s - entry.created_s),
+                    "age_s": max(0, round(now_s - entry.created_s)),
                 }
                 for entry in heapq.nlargest(MAX_SHOWN, store.entries(), key=attrgetter("hits"))
             ],

@@ -41,7 +41,7 @@ class RequestsEndpoint:
             raise refusals.wrong_value("limit", f"expected 1 to {NUM_KEPT}", limit[:20])
         answers = await self._peers.ask_all("requests", NUM_KEPT)
         rows = [row for row in _rows(answers) if _matches(row, given)]
-        rows.sort(key=lambda row: row["ended_s"], reverse=True)
+        rows.sort(key=lambda row: row["monotonic_s"], reverse=True)
         await _respond(call, {"object": "list", "data": rows[: int(limit)]}, answers)
 
     async def in_flight(self, call: HttpCall) -> None:
@@ -65,8 +65,8 @@ class RequestsEndpoint:
                     + _missing(answers),
                     param="id",
                 )
-            record = max(found, key=lambda record: record["ended_s"])
-            if not record["is_partial"] or time.time() - record["ended_s"] > LATE_S:
+            record = max(found, key=lambda record: record["monotonic_s"])
+            if not record["is_partial"] or time.monotonic() - record["monotonic_s"] > LATE_S:
                 break
             await asyncio.sleep(POLL_S)
         await _respond(call, record, answers)

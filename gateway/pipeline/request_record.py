@@ -129,6 +129,7 @@ def record_of(exchange: Exchange, timeline: Timeline, asked_for: str = "", promp
     row = {
         "id": asked.request_id,
         "ended_s": time.time(),
+        "monotonic_s": time.monotonic(),  # all workers' order: the clock of `ended_s` may be set back
         "duration_ms": 1e3 * (time.perf_counter() - timeline.began_s),
         "first_token_ms": None if first_s is None else 1e3 * first_s,
         "tenant": exchange.principal.tenant,

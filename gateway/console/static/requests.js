@@ -27,7 +27,7 @@ export function mount(root, signal) {
   const status = h("select", { onchange: () => list() },
     [["", "any"], ["2", "2xx"], ["4", "4xx"], ["5", "5xx"]].map(([value, name]) => h("option", { value }, name)));
   const order = h("select", { onchange: () => list() },
-    [["ended_s", "newest"], ["duration_ms", "slowest"], ["first_token_ms", "latest first token"], ["cost_usd", "dearest"]].map(([value, name]) => h("option", { value }, name)));
+    [["monotonic_s", "newest"], ["duration_ms", "slowest"], ["first_token_ms", "latest first token"], ["cost_usd", "dearest"]].map(([value, name]) => h("option", { value }, name)));
   const away = h("div");
   let rows = null;
   let known = null; // keys of those that run, as the table shows them
@@ -89,7 +89,7 @@ export function mount(root, signal) {
 
   const load = trying(async () => {
     const found = await get(PATH, signal);
-    const isNew = !rows || found.data[0]?.ended_s !== rows[0]?.ended_s;
+    const isNew = !rows || found.data[0]?.monotonic_s !== rows[0]?.monotonic_s;
     rows = found.data;
     if (isNew && !last.contains(document.activeElement)) list();
     fill(away, missing(found));

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import EngineStats, Heartbeat, Hello
 from gateway.admin import live
-from gateway.admin.live import LiveFeed, LiveView, _target
+from gateway.admin.live import LiveFeed, LiveView, _target, _uptime_s
 from gateway.auth import tenant_id
 from gateway.errors import UpstreamFailed
 from gateway.exchange.model_table import ModelTable
@@ -311,3 +313,8 @@ def test_an_idle_targets_latency_says_nothing() -> None:
     for now_s[0] in (0.0, 5.0, 600.0):
         shown.append(_target("m", target)["latency_s"])
     assert shown == [None, 0.2, pytest.approx(0.2 * math.exp(-0.5)), None]
+
+
+def test_a_clock_that_is_set_back_gives_no_worker_a_negative_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert _uptime_s(os.getpid()) == 0.0

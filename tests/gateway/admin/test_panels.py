@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from backend.classifiers.measures import wilson
 from cache.entry import Entry, Labels
@@ -133,6 +134,12 @@ async def test_the_page_knows_before_whose_entries_its_reader_may_invalidate() -
         "boss": ("boss", True),
         "a": ("a", False),
     }
+
+
+async def test_a_clock_that_is_set_back_gives_no_entry_a_negative_age() -> None:
+    panels, _, _, store, _ = build(Policies())
+    store.add(replace(entry(0, hits=1), created_s=3600.0))
+    assert (await panels.show([]))["cache"]["top"][0]["age_s"] == 0
 
 
 async def test_an_idle_gateway_has_no_ratio() -> None:

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from gateway.providers.fake import FakeProvider
 from gateway.settings import Settings
 from gateway.telemetry.request import Computed
 from gateway.wiring.app import build_app
+from policies.choose import Cascade
 from policies.document import EngineModel, ModelEntry, Policies, Route
 from policies.guardrails import GuardrailProfile, GuardrailsSection, PatternRules
 from policies.tenants import AdminSection, Limits, Tenant
@@ -46,14 +48,16 @@ class Gate:
         yield Delta(0, "", finish_reason="stop")
 
 
-def app_with(provider: FakeProvider, **policies: object) -> Router:
+def app_with(
+    provider: FakeProvider, others: Mapping[str, FakeProvider] = MappingProxyType({}), **policies: object
+) -> Router:
     entry = ModelEntry(engine=EngineModel(checkpoint="/none"))
     given: dict[str, Any] = {"models": {"ours": entry}, "routes": {"auto": Route(model="ours")}}
     given |= {"admin": AdminSection(principals=["boss"]), "version": "v1"} | policies
     settings = Settings(
         api_keys=tuple(KEYS.values()), key_tenants={tenant_id(key): name for name, key in KEYS.items()}
     )
-    return build_app(settings, Policies(**given), {"ours": provider})
+    return build_app(settings, Policies(**given), {"ours": provider, **others})
 
 
 def of(tenant: str) -> dict[str, str]:
@@ -162,6 +166,19 @@ async def test_the_guardrail_that_refused_is_named(refusal: str | None, is_in_an
         assert row["refused_by"] == "pattern: p"
 
 
+async def test_a_clock_that_is_set_back_changes_no_order(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ask(http, "before")
+    await ask(http, "same")
+    now_s = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    await ask(http, "after")
+    await ask(http, "same", 400, n=-1)
+    assert [row["id"] for row in (await admin(http, ""))["data"]] == ["same", "after", "same", "before"]
+    assert (await admin(http, "/same"))["status"] == 400, "the newest of an id"
+
+
 @pytest.mark.parametrize("given", ["id/with/slashes", "a/cancel", "x=+@:._-", "a" * 128])
 async def test_ids_that_clients_may_choose_are_found(http: httpx.AsyncClient, given: str) -> None:
     assert await ask(http, given) == given
@@ -257,6 +274,45 @@ async def test_an_operator_cancels(stream: bool, caplog: pytest.LogCaptureFixtur
     (line,) = [record for record in caplog.records if "was cancelled" in record.message]
     assert line.fields == {"request_id": "r", "tenant": "tenant", "cancelled_by": "boss"}  # type: ignore[attr-defined]
     assert CANARY not in caplog.text
+
+
+class Dear(Gate):
+    """A provider that is silent until `open`, and tells that it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def _script(self, call: object) -> AsyncIterator[Delta]:
+        self.asked.set()
+        await self.open.wait()
+        yield Delta(0, "never", finish_reason="stop")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_cascade_is_cancelled_while_its_second_model_is_asked(stream: bool) -> None:
+    async def refuses(call: object) -> AsyncIterator[Delta]:
+        yield Delta(0, "I'm sorry, but I can't help with that.", finish_reason="stop")
+
+    dear, entry = Dear(), ModelEntry(engine=EngineModel(checkpoint="/none"))
+    route = Route(cascade=Cascade(models=["ours", "dear"], escalate_on=["refusal"]))
+    models, routes = {"ours": entry, "dear": entry}, {"auto": route}
+    app = app_with(FakeProvider(refuses), {"dear": dear.provider}, models=models, routes=routes)
+    async with http_client(app) as http:
+        headers = of("tenant") | {"x-request-id": "r"}
+        task = asyncio.create_task(http.post(CHAT, json=BODY | {"stream": stream}, headers=headers))
+        await dear.asked.wait()
+        (row,) = (await admin(http, "/in-flight"))["data"]
+        assert (row["model"], row["phase"]) == ("dear", "queued")
+        assert (await cancel(http, "r")).json()["cancelled"] == 1
+        response = await task
+        assert "request_cancelled" in response.text and "sorry" not in response.text
+        found = await admin(http, "/r")
+        assert (found["status"], found["error"], found["model"]) == (499, "Cancelled", "dear")
+        assert found["output_tokens"] > 0, "the first model's answer is paid"
+        calls = [bar["name"] for bar in found["timeline"] if bar["name"].startswith("call")]
+        assert calls == ["call ours", "call dear"]
+        assert (await admin(http, "/in-flight"))["data"] == [] and dear.provider.num_ended == 1
 
 
 async def test_only_an_operator_cancels() -> None:
