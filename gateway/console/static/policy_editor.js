@@ -28,8 +28,11 @@ export class Editor {
     this.number();
   }
 
+  /** Numbers and marks, unless they are there: laying out thousands of lines takes longer than a key may. */
   number() {
-    const count = this.text.value.split("\n").length;
+    const count = this.text.value.split("\n").length, wanted = [count, ...this.marked].join();
+    if (wanted === this.numbered) return;
+    this.numbered = wanted;
     const rows = [""]; // numbers without a mark share a text node
     for (let line = 1; line <= count; line++)
       if (this.marked.has(line)) rows.push(h("b", { class: "bad" }, `● ${line}\n`), "");

@@ -50,6 +50,17 @@ PROPERTY = """async () => {
   return [lines("x\\ny", "x\\nz").length, lines(big, big.replaceAll("a", "b")).length];
 }"""
 """What makes a diff: both texts are in it, in order, and a common line once."""
+TYPING = """async () => {
+  const { Editor } = await import("./policy_editor.js");
+  const editor = new Editor(() => {}), changes = new MutationObserver(() => {});
+  editor.show("a.yaml", "a: 🦦\\n".repeat(10_000), false);
+  changes.observe(editor.gutter, { childList: true });
+  return ["x", "y", "\\n"].map((typed) => {
+    editor.text.setRangeText(typed, 3, 3, "end");
+    editor.text.dispatchEvent(new Event("input"));
+    return changes.takeRecords().length;
+  });
+}"""
 MORE = '  three: {upstream: {base_url: "http://127.0.0.1:9/v1"}}\n'
 
 
@@ -268,3 +279,7 @@ def test_a_diff_has_both_texts_and_no_line_twice(pages: Watched) -> None:
     page = pages.open("/console/")
     found = page.evaluate(PROPERTY)
     assert found == [3, 6000]
+
+
+def test_lines_are_numbered_again_only_when_their_number_changes(pages: Watched) -> None:
+    assert pages.open("/console/").evaluate(TYPING) == [0, 0, 1]
