@@ -15,7 +15,7 @@ from gateway.admin.policy_files import PolicyFolder
 from gateway.errors import InvalidRequest
 from gateway.exchange.prompt_embedding import Embed
 from policies.document import Policies
-from policies.errors import PolicyError, Problem
+from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded, load_folder
 from router.log import Record
 from router.replay import Replay, Share, replay
@@ -23,6 +23,8 @@ from router.replay import Replay, Share, replay
 MAX_RECORDS = 5_000
 MAX_LOG_BYTES = 8 * 1024 * 1024
 MAX_MOVES = 100
+EMBED_LIMIT_S = 5.0
+"""For the vector of one text, which takes milliseconds."""
 _UNCHECKED = (
     "The draft names files or packages that the files on disk do not name, or another encoder: they are "
     "opened, and probes run, when it is applied."
@@ -91,13 +93,25 @@ class Drafts:
         ]
 
 
-def embed_from(loop: asyncio.AbstractEventLoop, embed: Embed) -> Embed:
-    """`embed`, which belongs to `loop`, for the loop of another thread."""
+def embed_from(loop: asyncio.AbstractEventLoop, embed: Embed, limit_s: float = EMBED_LIMIT_S) -> Embed:
+    """`embed`, which belongs to `loop`, for the loop of another thread.
+
+    What it gives raises PolicyError after so much time.
+    """
 
     async def ask(text: str) -> Any:  # noqa: ANN401 - a vector or None
         return await embed(text)
 
-    return lambda text: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(text), loop))
+    async def within(text: str) -> Any:  # noqa: ANN401
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(text), loop))
+        except TimeoutError:
+            message = f"the encoder that is served has not answered a probe within {limit_s:g} s"
+            remedy = "check again once /health/ready says that it is ready"
+            raise PolicyError([Problem(Place("encoder"), f"{message}; {remedy}")]) from None
+
+    return within
 
 
 def latest_records(log: Path) -> list[Record]:

@@ -140,6 +140,28 @@ def test_the_encoder_that_is_served_gives_vectors_across_threads() -> None:
     asyncio.run(ask())
 
 
+ASKING = """\
+models: {one: {upstream: {service: ollama}}, vectors: {encoder: {checkpoint: "builtin:all-minilm-l6-v2"}}}
+routes: {auto: {rules: [{when: "signals.domain == 'law'", model: one}], model: one}}
+probes: {asks: {ask: "Who wrote it?", expect: {model: one}}}
+"""
+
+
+async def test_an_encoder_that_hangs_ends_the_check_with_a_problem(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def hang(text: str) -> Any:  # noqa: ANN401
+        asked.set()
+        await asyncio.Event().wait()
+
+    (tmp_path / "a.yaml").write_text(ASKING)
+    drafts = Drafts(PolicyFolder(tmp_path), load_folder(tmp_path).policies, frozenset)
+    embed = embed_from(asyncio.get_running_loop(), hang, limit_s=0.01)
+    (found,) = (await asyncio.to_thread(drafts.check, {}, embed))["problems"]
+    assert asked.is_set() and found["file"] == "encoder"
+    assert "not answered a probe within 0.01 s; check again" in found["message"]
+
+
 def record(model: str, number: int = 0, **more: Any) -> bytes:  # noqa: ANN401
     facts = {"request.model": "auto", "request.has_tools": False, "time": "2026-11-01T00:00:00+00:00"}
     found = Record(facts=facts, version="v", id=str(number), model=model, input_tokens=1_000_000, **more)
