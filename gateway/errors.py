@@ -52,6 +52,15 @@ class ApiError(Exception):
             self.status = status
         self.headers = headers or {}
 
+    @property
+    def kind(self) -> str:
+        """The class for metrics and records: one of ours, also where an upstream has told its own status."""
+        if type(self) is not ApiError:
+            return type(self).__name__
+        if self.status == 429:
+            return "RateLimited"
+        return "UpstreamFailed" if self.status >= 500 else "InvalidRequest"
+
 
 class InvalidRequest(ApiError):
     """The request cannot succeed unchanged; `param` names the field."""

@@ -103,7 +103,7 @@ class PassthroughEndpoint:
         self._pipeline.admission.settle(exchange.admitted, charged)
         self._pipeline.ledger.spend(exchange.principal.tenant, self._forwarder.name, charged.usd)
         error = exchange.error
-        kind, status = ("", 0) if error is None else (type(error).__name__, error.status)
+        kind, status = ("", 0) if error is None else (error.kind, error.status)
         exchange.asked.telemetry.call_ended(
             CallResult(usage, error_type=kind, error_status=status, cost_usd=charged.usd)
         )

@@ -139,7 +139,7 @@ def record_of(exchange: Exchange, timeline: Timeline, asked_for: str = "", promp
         "model": "" if exchange.model is None else exchange.model.name,
         "route": "" if routed is None else routed.choice.route,
         "status": 200 if error is None else error.status,
-        "error": "" if error is None else type(error).__name__,
+        "error": "" if error is None else error.kind,
         "refused_by": _refused_by(exchange, findings),
         "cache": "" if use is None else use.outcome,
         "findings": len(findings),

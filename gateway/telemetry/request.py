@@ -30,7 +30,7 @@ from gateway.telemetry.spans import (
 
 
 class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """How a model call ended. `error_type` is the class name of an ApiError, never a message."""
+    """How a model call ended. `error_type` is the `kind` of an ApiError, never a message."""
 
     usage: Usage | None = None
     finish_reasons: Sequence[str] = ()
@@ -39,15 +39,6 @@ class CallResult(msgspec.Struct, frozen=True, eq=False, gc=False):
     error_type: str = ""
     error_status: int = 0  # that the client gets, or would get
     cost_usd: float | None = None  # of all calls of the request so far; None: unknown
-
-    @property
-    def error_kind(self) -> str:
-        """The class for the metrics, also of an error that an upstream has told with a status of its own."""
-        if self.error_type != "ApiError":
-            return self.error_type
-        if self.error_status == 429:
-            return "RateLimited"
-        return "UpstreamFailed" if self.error_status >= 500 else "InvalidRequest"
 
 
 Bar = tuple[str, float, float, bool]
@@ -250,7 +241,7 @@ class RequestTelemetry:
     def call_ended(self, result: CallResult) -> None:
         """The model call has succeeded or failed."""
         now_s = time.perf_counter()
-        self.meter.call_ended(now_s, result.usage, result.error_kind)
+        self.meter.call_ended(now_s, result.usage, result.error_type)
         if self.timeline is not None and self._called:
             self.timeline.bars.append((f"call {self._called}", self._call_started_s, now_s, True))
             self._called = ""

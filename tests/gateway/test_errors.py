@@ -6,7 +6,16 @@ import pytest
 
 from backend.errors import EngineUnavailable, PromptTooLong, QueueFull, RequestError, TemplateError
 from gateway import errors
-from gateway.errors import ApiError, InvalidRequest, ServerError, error_body, error_event, to_api_error
+from gateway.errors import (
+    ApiError,
+    InvalidRequest,
+    ServerError,
+    TimedOut,
+    error_body,
+    error_event,
+    to_api_error,
+)
+from gateway.telemetry.instruments import CALL_ERRORS
 
 
 @pytest.mark.parametrize(
@@ -52,3 +61,13 @@ def test_the_drawn_tree_is_the_tree() -> None:
     drawn = errors.__doc__ or ""
     for kind in ApiError.__subclasses__():
         assert f"{kind.__name__} ({kind.status}" in drawn
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(503, "UpstreamFailed"), (429, "RateLimited"), (404, "InvalidRequest")],
+)
+def test_what_an_upstream_has_refused_itself_has_a_class(status: int, kind: str) -> None:
+    """Its error keeps the upstream's status, so it is of no class of ours."""
+    assert ApiError("no", status=status).kind == kind and kind in CALL_ERRORS
+    assert TimedOut("late", status=status).kind == "TimedOut"

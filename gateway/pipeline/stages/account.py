@@ -36,7 +36,7 @@ class Account(Stage):
                 finish_reasons=answer.finish_reasons if answer is not None else (),
                 response_id=answer.response_id if answer is not None else "",
                 response_model=exchange.model.answered_as(answer),
-                error_type="" if exchange.error is None else type(exchange.error).__name__,
+                error_type="" if exchange.error is None else exchange.error.kind,
                 error_status=0 if exchange.error is None else exchange.error.status,
                 cost_usd=None if exchange.model.price is None else exchange.charged.usd,
             )

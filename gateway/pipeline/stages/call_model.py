@@ -57,7 +57,7 @@ class CallModel(Stage):
                 if following is None:
                     raise
                 exchange.asked.telemetry.call_ended(
-                    CallResult(error_type=type(error).__name__, error_status=error.status)
+                    CallResult(error_type=error.kind, error_status=error.status)
                 )
                 take_over(exchange, following, error)
                 model = following

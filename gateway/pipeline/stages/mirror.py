@@ -90,7 +90,7 @@ class Mirror(Stage):
             error = to_api_error(failure)
         finally:
             await close_answer(answer)
-            error_type = "" if error is None else type(error).__name__
+            error_type = "" if error is None else error.kind
             usage = None if answer is None else answer.usage
             if usage is not None:
                 usd = cost_usd(model.price, usage, is_batch=exchange.asked.is_batch)

@@ -39,7 +39,7 @@ class Report(Stage):
             route="" if routed is None else routed.choice.route,
             target=telemetry.target,
             status=200 if error is None else error.status,
-            error_type="" if error is None else type(error).__name__,
+            error_type="" if error is None else error.kind,
             cache="" if exchange.cache_use is None else exchange.cache_use.outcome,
             guardrails="" if exchange.screening is None else str(exchange.screening.verdicts),
             input_tokens=usage.prompt_tokens,

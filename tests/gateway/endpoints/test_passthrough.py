@@ -262,15 +262,16 @@ async def test_what_passes_through_is_paid_and_stops_at_the_limit(upstream: Upst
 async def test_each_request_leaves_a_record_and_can_be_cancelled(upstream: Upstream) -> None:
     admin = AdminSection(principals=["key-7692c3ad"])
     app = app_of(
-        upstream, ("one", "two"), Limits(requests_per_minute=2), admin=admin, tenants=["key-7692c3ad"]
+        upstream, ("one", "two"), Limits(requests_per_minute=3), admin=admin, tenants=["key-7692c3ad"]
     )
     async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as client:
         await client.post("/v1/audio/json", json={})
         await client.post("/v1/audio/json", json={}, headers={"authorization": "Bearer two"})
+        await client.post("/v1/audio/wrong", json={})
         slow = asyncio.create_task(client.post("/v1/audio/slow", json={}))
         while not (running := (await client.get("/admin/requests/in-flight")).json()["data"]):
             await asyncio.sleep(0.001)
-        while len(upstream.seen) < 2:
+        while len(upstream.seen) < 3:
             await asyncio.sleep(0.001)
         assert (running[0]["endpoint"], running[0]["model"]) == ("passthrough", "gpt")
         await client.post(f"/admin/requests/{running[0]['id']}/cancel", json={})
@@ -279,7 +280,13 @@ async def test_each_request_leaves_a_record_and_can_be_cancelled(upstream: Upstr
         rows = (await client.get("/admin/requests")).json()["data"]
         whole = (await client.get(f"/admin/requests/{rows[-1]['id']}")).json()
     errors = [(row["status"], row["error"]) for row in rows]
-    assert errors == [(429, "RateLimited"), (499, "Cancelled"), (403, "Forbidden"), (200, "")]
+    assert errors == [
+        (429, "RateLimited"),
+        (499, "Cancelled"),
+        (400, "InvalidRequest"),
+        (403, "Forbidden"),
+        (200, ""),
+    ]
     assert (rows[-1]["input_tokens"], rows[-1]["output_tokens"]) == (3, 2)
     assert [bar["name"] for bar in whole["timeline"]] == ["http", "call gpt"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gateway.answer import Usage
-from gateway.telemetry import instruments, spans
+from gateway.telemetry import spans
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request import CallResult, Telemetry
 from gateway.telemetry.setup import OFF, Tracing
@@ -113,14 +112,3 @@ def test_what_an_upstream_has_not_told_is_absent() -> None:
         "gen_ai.usage.output_tokens",
     }
     assert (told["penstock.cost_usd"], told["error.type"]) == (0.5, "502")
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(503, "UpstreamFailed"), (429, "RateLimited"), (404, "InvalidRequest")],
-)
-def test_what_an_upstream_has_refused_itself_has_a_class_in_the_metrics(status: int, kind: str) -> None:
-    """Its error keeps the upstream's status, so it is of no class of ours."""
-    assert CallResult(error_type="ApiError", error_status=status).error_kind == kind
-    assert kind in instruments.CALL_ERRORS
-    assert CallResult(error_type="TimedOut", error_status=status).error_kind == "TimedOut"
