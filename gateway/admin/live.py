@@ -149,7 +149,7 @@ class LiveEndpoint:
         self._feed = feed
 
     async def show(self, call: HttpCall) -> None:
-        """Raises ApiError: also where a stream's caller may not read any more under new policies."""
+        """Raises ApiError: also where a stream's caller may not read any more."""
         self._access.look(call)
         for name, value in call.query.items():
             if name != "once":
@@ -181,6 +181,7 @@ class LiveEndpoint:
             if self._feed.version != version:
                 call.scope[GOES_ON] = ASKS
                 return
+            self._access.look(call)  # the key may have been revoked
             event = KEEP_ALIVE + b"data: " + await self._snapshot() + b"\n\n"
             writing = asyncio.ensure_future(call.write(event))
             leaving = asyncio.ensure_future(stop.wait())

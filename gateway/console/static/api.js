@@ -42,8 +42,9 @@ export async function send(path, { method = "GET", body, signal } = {}) {
     // Something between the page and the gateway has answered.
   }
   const message = found?.error?.message ?? `The gateway answered ${response.status}.`;
-  if (found?.error?.code === "administration_forbidden") dispatchEvent(new CustomEvent("forbidden", { detail: message }));
-  throw new ApiError(message, response.status, found?.error?.code, response.headers);
+  const failure = new ApiError(message, response.status, found?.error?.code, response.headers);
+  if (failure.status === 401 || failure.code === "administration_forbidden") dispatchEvent(new CustomEvent("refused", { detail: failure }));
+  throw failure;
 }
 
 export const get = async (path, signal) => (await send(path, { signal })).json();

@@ -50,11 +50,12 @@ function signIn(message) {
 }
 
 document.getElementById("key").addEventListener("click", () => signIn());
-addEventListener("forbidden", ({ detail }) => {
-  if (main.querySelector("[aria-label=Playground]")) return; // it shows what a tenant may see
+addEventListener("refused", ({ detail: { status, message } }) => {
+  if (main.querySelector(".narrow, [aria-label=Playground] form")) return; // a key is asked for, or a tenant chats
+  if (status === 401) return signIn(key() && message);
   open.abort();
-  fill(main, h("div", { class: "panel narrow" }, error(detail), h("p", null, "The playground works with this key."),
+  fill(main, h("div", { class: "panel narrow" }, error(message), h("p", null, "The playground works with this key."),
     h("button", { type: "button", onclick: () => signIn() }, "Use another key")));
 });
 addEventListener("hashchange", () => location.hash !== "#main" && show());
-get("/v1/models").then(show, (failure) => (failure.status === 401 ? signIn(key() ? failure.message : "") : show()));
+get("/v1/models").then(show, (failure) => failure.status === 401 || show());

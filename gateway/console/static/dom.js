@@ -34,7 +34,7 @@ export function field(label, control, props = {}) {
   return h("div", { class: "field", ...props }, h("label", { for: control.id }, label), control);
 }
 
-/** A table from names of columns and rows of cells; numbers are aligned to the right. */
+/** A table from names of columns and rows of cells; numbers are never broken. */
 export function table(caption, columns, rows, props = {}) {
   const cell = (value) => h("td", { class: typeof value === "number" ? "num" : undefined }, value);
   return h(

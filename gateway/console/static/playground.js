@@ -136,12 +136,12 @@ function column(number, names, signal) {
     const startedMs = performance.now();
     const next = nextTurns(turns);
     body = requestBody(model.value, [...turns, ...next]);
-    const thought = h("div", { class: "answer reasoning", hidden: true });
-    const text = h("div", { class: "answer" });
+    const thought = h("div", { class: "answer reasoning", dir: "auto", hidden: true });
+    const text = h("div", { class: "answer", dir: "auto" });
     const calls = [];
     const shownCalls = h("pre", { hidden: true });
     const more = h("div");
-    const asked = h("p", { class: "muted answer" }, kept.prompt);
+    const asked = h("p", { class: "muted answer", dir: "auto" }, kept.prompt);
     log.prepend(h("article", { class: "panel", "aria-label": `Answer of ${model.value}` }, asked, thought, text, shownCalls, more));
     let headers, usage, firstMs, failure;
     const onData = (data) => {
@@ -209,7 +209,7 @@ export async function mount(root, signal) {
   };
   const compare = h("input", { type: "checkbox", onchange: () => { kept.columns = compare.checked ? 2 : 1; arrange(); } });
   compare.checked = kept.columns === 2;
-  const prompt = bound(h("textarea", { rows: 3, onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && run(event) }), "prompt");
+  const prompt = bound(h("textarea", { rows: 3, dir: "auto", onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && run(event) }), "prompt");
   const go = h("button", { class: "button" }, "Send");
   const halt = h("button", { type: "button", disabled: true, onclick: () => stop?.abort() }, "Stop");
   const snippet = h("pre", { tabindex: 0, "aria-label": "The request", hidden: true });
@@ -260,7 +260,7 @@ export async function mount(root, signal) {
       state, snippet,
       h("details", null, h("summary", null, "System text, tools, schema, reasoning, image"),
         h("div", { class: "grid" },
-          field("System text", bound(h("textarea"), "system")),
+          field("System text", bound(h("textarea", { dir: "auto" }), "system")),
           field("Tools (JSON)", bound(h("textarea", { class: "code", placeholder: '[{"type": "function", "function": {…}}]' }), "tools")),
           field("JSON schema of the answer", bound(h("textarea", { class: "code", placeholder: '{"type": "object", …}' }), "schema")),
           h("div", null,

@@ -3,6 +3,7 @@
 import { fill, h, s, table } from "./dom.js";
 
 const MAX_BARS = 60;
+const MAX_CHARS = 32; // of a bar's name: its time shows at any width
 const COLOURS = { http: "--muted", queued: "--warn", prefill: "--c4", decode: "--c3" };
 
 export const ms = (value) =>
@@ -39,7 +40,7 @@ function summary(record) {
     ["Drafts", drafts.join("; ")],
     ["Finished by", record.finish_reasons.join(", ")],
     ["Tenant", some(record.tenant, record.key_id && `key ${record.key_id}`)],
-    ["Prompt", record.prompt],
+    ["Prompt", record.prompt && h("span", { dir: "auto" }, record.prompt)],
   ]);
 }
 
@@ -79,7 +80,7 @@ function waterfall(bars) {
     const say = () => fill(said, words);
     return s("g", { tabindex: 0, role: "img", "aria-label": words, onfocus: say, onmouseenter: say },
       s("title", null, words),
-      s("text", { x: 12 * bar.depth, y: at * height + 12 }, `${bar.name} · ${ms(bar.ms)}`),
+      s("text", { x: 12 * bar.depth, y: at * height + 12 }, `${bar.name.length > MAX_CHARS ? `${bar.name.slice(0, MAX_CHARS)}…` : bar.name} · ${ms(bar.ms)}`),
       rect);
   });
   const chart = s("svg", { width: "100%", height: shown.length * height, role: "group", "aria-label": `Waterfall of ${ms(bars[0].ms)}` }, shown);

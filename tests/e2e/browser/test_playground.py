@@ -236,6 +236,13 @@ def test_streams_that_are_odd(page: Page, gateway: Gateway) -> None:
         assert expected in shown(page)
 
 
+def test_a_text_from_right_to_left_is_shown_so(page: Page, gateway: Gateway) -> None:
+    gateway.answer = stream({"content": "مرحبا abc"})
+    send(page, "مرحبا بالعالم")
+    for part in page.locator("article .answer:not([hidden])").all():
+        assert part.evaluate("node => getComputedStyle(node).direction") == "rtl"
+
+
 ERRORS = (
     (429, '{"error": {"message": "slow down"}}', "slow down"),
     (502, "<html>bad gateway</html>", "The gateway answered 502."),

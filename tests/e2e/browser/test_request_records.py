@@ -29,7 +29,7 @@ def row_of(request_id: str, status: int = 200, **more: object) -> dict[str, Any]
         "id": request_id, "ended_s": 1.8e9, "duration_ms": 1000.0, "first_token_ms": 200.0, "tenant": HOSTILE,
         "key_id": "", "endpoint": "chat", "asked": "auto", "model": "m", "route": "auto", "status": status,
         "error": "", "cache": "miss", "findings": 1, "input_tokens": 5, "output_tokens": 9, "cost_usd": 0.25,
-        "worker": 0,
+        "worker": 0, "monotonic_s": 9.0,
     } | more  # fmt: skip
 
 
@@ -63,6 +63,7 @@ class Gateway:
         self.running = [row_of("running/id", phase="answering", output_tokens=3, elapsed_ms=10, since_s=1.0)]
         self.asked: list[tuple[str, str]] = []
         self.missing = [1]
+        self.refusal = ""
 
     def handle(self, route: Route) -> None:
         request, path = route.request, route.request.url.removeprefix(ORIGIN)
@@ -72,7 +73,9 @@ class Gateway:
             route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
             return
         self.asked.append((request.method, path))
-        if path.startswith("/admin/requests/in-flight"):
+        if self.refusal:
+            route.fulfill(status=401, json={"error": {"message": self.refusal}})
+        elif path.startswith("/admin/requests/in-flight"):
             route.fulfill(json={"data": self.running, "missing_workers": []})
         elif path == "/admin/requests":
             route.fulfill(json={"data": self.rows, "missing_workers": self.missing})
@@ -167,6 +170,39 @@ def test_a_request_is_cancelled_by_its_id_and_tenant(page: Page, gateway: Gatewa
     assert unquote(query.replace("+", " ")) == f"tenant={HOSTILE}"
 
 
+def test_a_record_is_closed_where_it_was_opened_and_an_error_stays(page: Page, gateway: Gateway) -> None:
+    button = page.get_by_role("button", name="second")
+    button.press("Enter")
+    expect(page.get_by_role("heading", name="Request second")).to_be_focused()
+    assert page.get_by_role("article").bounding_box()["y"] < button.bounding_box()["y"]  # type: ignore[index]
+    page.get_by_role("button", name="Close").press("Enter")
+    expect(button).to_be_focused()
+    expect(page.get_by_role("article")).to_have_count(0)
+    kept, gateway.rows = gateway.rows, []
+    button.click()
+    failure = page.get_by_role("alert").filter(has_text="answered 404")
+    expect(failure).to_be_visible()
+    with page.expect_response("**/admin/requests"):
+        pass
+    expect(failure).to_be_visible()
+    page.get_by_label("Filter by id").focus()
+    expect(page.get_by_text("No request has ended yet.")).to_be_visible()
+    gateway.rows = kept
+
+
+def test_a_revoked_key_is_asked_for_again(page: Page, gateway: Gateway) -> None:
+    page.evaluate("sessionStorage.setItem('penstock-key', 'sk-old')")
+    gateway.refusal = f"Incorrect API key {HOSTILE}"
+    expect(page.get_by_role("alert")).to_contain_text(gateway.refusal)
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    gateway.asked.clear()
+    page.evaluate("location.hash = 'live'")
+    expect(page.get_by_role("alert")).to_contain_text(gateway.refusal)
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    assert len(gateway.asked) == 1
+    page.evaluate("sessionStorage.clear()")
+
+
 def test_nothing_is_asked_once_another_tab_is_open(page: Page, gateway: Gateway) -> None:
     page.clock.install()
     page.reload()
@@ -183,10 +219,14 @@ def test_nothing_is_asked_once_another_tab_is_open(page: Page, gateway: Gateway)
     assert [path for _, path in gateway.asked if path.startswith("/admin/requests")] == []
 
 
-def test_long_ids_and_the_tabs_fit_into_360_px(page: Page) -> None:
+def test_long_names_and_the_tabs_fit_into_360_px(page: Page, gateway: Gateway) -> None:
+    gateway.rows = [row_of(f"second{'0' * 90}", tenant="t" * 300, model="m" * 300)]
+    page.reload()
     page.get_by_role("button", name="second").click()
     expect(page.get_by_role("heading", name="Request second")).to_be_focused()
     assert horizontal_scroll_px(page) == 0
+    widths = [box["width"] for cell in page.locator("td").all() if (box := cell.bounding_box())]
+    assert max(widths[1:]) < 300, "a long name leaves room for the columns behind it"
     tops = [tab.bounding_box() for tab in page.locator("nav a").all()]
     assert len({box["y"] for box in tops if box}) < len(tops) - 1, "one below the other"
 

@@ -19,8 +19,8 @@ from backend.server.engine_client import EngineClient
 from backend.server.engine_messages import EngineStats, Heartbeat, Hello
 from gateway.admin import live
 from gateway.admin.live import LiveFeed, LiveView, _target, _uptime_s
-from gateway.auth import tenant_id
-from gateway.errors import UpstreamFailed
+from gateway.auth import KeyRing, Principal, tenant_id
+from gateway.errors import Unauthorized, UpstreamFailed
 from gateway.exchange.model_table import ModelTable
 from gateway.fleet.memory import FleetMemory
 from gateway.fleet.target import Target
@@ -239,6 +239,21 @@ async def test_new_policies_may_end_a_stream(worker: Worker) -> None:
     while (message := await stream.next()).get("more_body"):
         last = message["body"]
     assert b"administration_forbidden" in message["body"] and b"v2" not in last
+    await stream.task
+
+
+async def test_a_stream_ends_once_its_key_is_revoked(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await opened(worker)
+    event(await stream.next())
+
+    def identify(ring: KeyRing, authorization: str) -> Principal:
+        assert authorization == BOSS["authorization"]
+        raise Unauthorized("revoked")
+
+    monkeypatch.setattr(KeyRing, "identify", identify)
+    while (message := await stream.next()).get("more_body"):
+        pass
+    assert b"revoked" in message["body"] and worker.parts.live.num_streams == 0
     await stream.task
 
 
