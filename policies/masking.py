@@ -107,8 +107,9 @@ def _value(text: str, value: object, level: int) -> str:
     if is_scalar and len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         head = tail = text[0]
     inner = text[len(head) : len(text) - len(tail)]
-    is_secret = level == _SECRET or (level == _DOUBTED and looks_secret(inner))
-    return head + (_TO_LINE_END.sub(HIDDEN, inner) if is_secret else _by_lines(inner)) + tail
+    if level == _SECRET or (level == _DOUBTED and looks_secret(inner)):
+        return head + _TO_LINE_END.sub(HIDDEN, inner) + tail
+    return head + _by_lines(inner) + tail if ":" in inner or "=" in inner else text
 
 
 def _between(text: str, shown: str, own: str) -> str:

@@ -157,7 +157,7 @@ class PolicyChanges:
                     outcome = (
                         f"Not put back, as others changed them or they cannot be written: {', '.join(left)}."
                     )
-                error.message = f"{error.message} {outcome}"
+                error.message = f"{error.message.rstrip('.')}. {outcome}"
                 raise
             await in_thread(self._folder.settle)
         names, new = ", ".join(sorted(asked.files)), self._control.state.version

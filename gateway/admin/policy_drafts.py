@@ -84,7 +84,7 @@ class Drafts:
         folder = f"{self._folder.folder}/"
         return [
             {
-                "file": each.place.file.removeprefix(folder),
+                "file": self._folder.hidden(each.place.file.removeprefix(folder)),
                 "line": each.place.line,
                 "column": each.place.column,
                 "message": self._folder.hidden(each.message.replace(folder, "")),

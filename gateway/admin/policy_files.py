@@ -51,6 +51,7 @@ class PolicyFolder:
         """`secrets` are shown in no text."""
         self.path = path
         self._secrets = secrets
+        self._shown: dict[Path, tuple[tuple[Path, bytes], PolicyFile]] = {}
 
     @property
     def folder(self) -> Path:
@@ -70,8 +71,8 @@ class PolicyFolder:
         return f"The user that the gateway runs as may not write into {self.folder}."
 
     def hidden(self, text: str) -> str:
-        """The text without the gateway's secrets."""
-        return hidden(text, self._secrets)
+        """The text without the gateway's secrets, and without what no JSON holds of a file's name."""
+        return hidden(_unicode(text), self._secrets)
 
     def texts(self) -> dict[Path, bytes]:
         """What each file holds. Raises PolicyError for one that cannot be read, and without any."""
@@ -92,7 +93,7 @@ class PolicyFolder:
         Raises InvalidRequest unless it may be written, or PolicyError as `texts`.
         """
         now = self.texts()
-        files = {path.name: self._file(path, data) for path, data in now.items()}
+        files = {file.name: file for file in (self._file(path, data) for path, data in now.items())}
         for name in sorted({**changed, **base}):
             if (files[name].digest if name in files else "") != base.get(name, ""):
                 raise _changed(name)
@@ -145,7 +146,7 @@ class PolicyFolder:
         return left
 
     def recover(self) -> None:
-        """Undo a change whose process has ended within it. Raises OSError."""
+        """Undo a change whose process has ended within it."""
         if os.path.lexists(self._journal):
             with contextlib.suppress(InvalidRequest), self.alone():  # else it is being made
                 pass
@@ -177,9 +178,13 @@ class PolicyFolder:
     def alone(self) -> Iterator[None]:
         """Be the only one of all workers that changes the folder. Raises InvalidRequest where another is.
 
-        What was cut off before is undone first. Raises OSError where there is no folder.
+        What was cut off before is undone first.
         """
-        opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            message = f"{self.folder} cannot be read: {error.strerror}."
+            raise InvalidRequest(message, code="policies_invalid") from None
         try:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,21 +210,31 @@ class PolicyFolder:
         return self.path / name
 
     def _file(self, path: Path, data: bytes) -> PolicyFile:
-        if not path.resolve().is_relative_to(self.folder.resolve()):
-            locked = "It is a link to a file elsewhere, which is not shown: change it there."
-            return PolicyFile(path.name, digest=_digest(data), locked=locked)
+        seen = path.resolve(), data  # masking a large file takes seconds
+        if path not in self._shown or self._shown[path][0] != seen:
+            self._shown[path] = seen, self._new_file(path, data)
+        return self._shown[path][1]
+
+    def _new_file(self, path: Path, data: bytes) -> PolicyFile:
+        name, text, locked = _unicode(path.name), "", ""
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            return PolicyFile(path.name, digest=_digest(data), locked="It is not UTF-8 text.")
-        if len(data) > MAX_FILE_BYTES:
-            return PolicyFile(path.name, digest=_digest(data), locked=f"It is over {MAX_FILE_BYTES} bytes.")
+            locked = "It is not UTF-8 text."
+        if name != path.name:
+            locked = "Its name is not UTF-8."
+        elif not path.resolve().is_relative_to(self.folder.resolve()):
+            locked = "It is a link to a file elsewhere, which is not shown: change it there."
+        elif len(data) > MAX_FILE_BYTES:
+            locked = f"It is over {MAX_FILE_BYTES} bytes."
+        if locked:
+            return PolicyFile(name, digest=_digest(data), locked=locked)
         shown, note = masked(text, self._secrets), ""
         if shown != text:
-            pairs = zip(text.split("\n"), shown.split("\n"), strict=False)
-            line = next((n for n, (own, other) in enumerate(pairs, 1) if own != other), 0)
+            pairs = zip(text.split("\n"), shown.split("\n"), strict=True)
+            line = next(n for n, (own, other) in enumerate(pairs, 1) if own != other)
             note = f"line {line} holds what may be a secret; put it into a variable before it is changed here"
-        return PolicyFile(path.name, shown, _digest(shown.encode()), note=note)
+        return PolicyFile(name, shown, _digest(shown.encode()), note=note)
 
 
 def _changed(name: str) -> InvalidRequest:
@@ -247,6 +262,10 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
     raise PolicyError([Problem(Place(str(path)), message)])
+
+
+def _unicode(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 def _digest(data: bytes) -> str:

@@ -43,7 +43,7 @@ class PolicyReader:
 
     def first(self) -> tuple[Policies, Settings]:
         """Read them for the start. Raises PolicyError or SettingsError."""
-        self._recover()
+        PolicyFolder(self._folder).recover()
         texts = _texts(self._folder)
         loaded = load_folder(self._folder, self._tenants())
         if self._checks_extras:
@@ -53,16 +53,11 @@ class PolicyReader:
 
     def again(self) -> tuple[Policies, Settings]:
         """Read them with every check, when no file is being written. Raises as `first`; it blocks."""
-        self._recover()
+        PolicyFolder(self._folder).recover()
         texts, loaded = read_at_rest(self._folder, self._checked)
         if loaded.policies.version != self._version and (problems := [*_cut_files(self._texts, texts)]):
             raise PolicyError(problems)
         return self._keep(texts, loaded)
-
-    def _recover(self) -> None:
-        """A change that the console began, and whose process has ended, is undone."""
-        with contextlib.suppress(OSError):  # reading says what is wrong
-            PolicyFolder(self._folder).recover()
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
         # Here: a start needs none of what it imports.

@@ -233,6 +233,35 @@ def test_what_is_no_text_is_locked(folder: PolicyFolder) -> None:
     assert folder.files()[0].locked == "It is over 524288 bytes."
 
 
+def test_a_name_that_is_not_utf8_is_shown_and_leaves_the_others_to_change(folder: PolicyFolder) -> None:
+    os.close(os.open(os.fsencode(folder.path) + b"/\xff.yaml", os.O_CREAT | os.O_WRONLY))
+    assert [(file.name, file.locked) for file in folder.files()] == [
+        ("a.yaml", ""),
+        ("?.yaml", "Its name is not UTF-8."),
+    ]
+    change(folder, "a.yaml", "x-one: 1\n")
+    with pytest.raises(InvalidRequest, match="is no policy file here"):
+        change(folder, "?.yaml", "x")
+    assert folder.hidden("\udcff.yaml is empty") == "?.yaml is empty"
+
+
+def test_a_folder_that_is_gone_cannot_be_changed(folder: PolicyFolder) -> None:
+    folder.path.rename(folder.path.with_name("gone"))
+    folder.recover()
+    with pytest.raises(InvalidRequest, match="cannot be read: No such file or directory"), folder.alone():
+        pass
+
+
+def test_a_text_is_masked_again_only_once_it_has_changed(
+    folder: PolicyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = folder.files()
+    monkeypatch.setattr("gateway.admin.policy_files.masked", lambda text, secrets: "masked again\n" * 2)
+    assert folder.files() == first
+    (folder.path / "a.yaml").write_text(TEXT + "#")
+    assert folder.files()[0].text == "masked again\n" * 2
+
+
 def test_a_named_pipe_is_not_waited_for(folder: PolicyFolder) -> None:
     os.mkfifo(folder.path / "b.yaml")
     with pytest.raises(PolicyError, match=r"b.yaml: is not a file"):
