@@ -214,7 +214,8 @@ class Sequence:
     """The state of one request in the engine. Owned by the scheduler; compared by identity.
 
     `tokens` is prompt + output. `num_computed_tokens` counts those whose keys and values are in `pages`;
-    a decode step has exactly one token left to compute, a new or preempted sequence has many.
+    a decode step has exactly one token left to compute, a new or preempted sequence has many. An engine that
+    runs ahead of its device counts what was launched, and a token that was drawn but not read as pending.
     """
 
     request: Request
@@ -222,6 +223,8 @@ class Sequence:
     num_prompt_tokens: int
     status: SequenceStatus = SequenceStatus.WAITING
     num_computed_tokens: int = 0
+    num_read_tokens: int = 0  # of these, those whose step has been read: their pages may be published
+    num_pending: int = 0  # 1: the token after `tokens` is drawn, and only the device knows it
     num_cached_tokens: int = 0  # prefix hit at first admission
     pages: list[int] = field(default_factory=list)
     window_pages: list[int] = field(default_factory=list)  # in their place, of layers that have their own
@@ -248,7 +251,12 @@ class Sequence:
     @property
     def num_uncomputed_tokens(self) -> int:
         """Tokens whose keys and values are not in KV memory yet."""
-        return len(self.tokens) - self.num_computed_tokens
+        return len(self.tokens) + self.num_pending - self.num_computed_tokens
+
+    @property
+    def ends_with_pending(self) -> bool:
+        """Whether the pending token is the last that it may have."""
+        return self.num_pending > 0 and self.num_output_tokens + 1 >= self.request.params.max_tokens
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,5 +1,9 @@
 """The engine: one step = plan → run (prepare, forward, sample) → commit → report. Token ids in and out.
 
+Where the runner `is_ahead` a step is planned and launched while the device computes the one before, which is
+then read and committed: plan N + 1, launch N + 1, read N, commit N, draw N + 1. So grammars and penalties
+stay on the host and exact. Steps with drafts need the tokens before them, and are run as on a CPU.
+
 One thread; not re-entrant. An error ends only the request that causes it (`step_recovery.py`).
 """
 
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from backend.config import EngineConfig
 from backend.engine.checks import check_request
+from backend.engine.flight import Flight, live
 from backend.engine.grammars import Grammars
 from backend.engine.machine_time import MachineTime
 from backend.engine.outputs import ActiveRequest, build_output, cut_accepted
@@ -100,6 +105,7 @@ class Engine:
         self.machine = MachineTime(clock)
         self.on_begin: Callable[[list[Sequence]], None] | None = None  # called before their first step
         self._last_report: StepReport | None = None
+        self._flight: Flight | None = None
 
     @property
     def has_work(self) -> bool:
@@ -145,6 +151,7 @@ class Engine:
             return False
         self._retire(sequence, "abort")
         if not self.has_work:
+            self._flight = None
             self.machine.rest()
         return True
 
@@ -156,19 +163,70 @@ class Engine:
         """Compute one step. Raises the runner's error when no request at all could be computed."""
         self._last_report = None
         self.machine.begin_step()
-        self._accountant.begin_step()
+        self._accountant.begin_step(is_in_flight=self._flight is not None)
         outputs = self._settle_waiting()
+        if self._flight is not None and self.speculator.may_propose(self.scheduler.num_running):
+            return outputs + self._land()
         plan = self._plan()
         if not plan.chunks:
+            if self._flight is not None:
+                return outputs + self._land()
             self._wait(outputs)
-            return outputs
-        computed, result, failed = self._recovery.run(plan)
+        elif plan.num_drafts or not self._runner.is_ahead:
+            outputs += self._conclude(plan, *self._recovery.run(plan))
+        else:
+            outputs += self._launch(plan)
+        return outputs
+
+    def _launch(self, plan: Plan) -> list[StepOutput]:
+        """Launch a plan behind the step in flight, and return the outputs of that one."""
+        try:
+            step = self._runner.launch(plan)
+        except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
+            outputs = self._land() if self._flight is not None else []
+            return outputs + self._again(plan, error)
+        outputs, is_sound = self._read() if self._flight is not None else ([], True)
+        if not is_sound:
+            return outputs  # what was launched behind a step that failed is void: it is planned again
+        try:
+            step.draw()
+        except Exception as error:  # noqa: BLE001 - see above
+            return outputs + self._again(plan, error)
+        if self.has_work:
+            self._flight = Flight(plan, step)
+            self._flight.take_off()
+        return outputs
+
+    def _land(self) -> list[StepOutput]:
+        """Read the step in flight before another is planned."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[list[StepOutput], bool]:
+        """The outputs of the step in flight, and whether it was computed at once."""
+        flight, self._flight = self._flight, None
+        assert flight is not None
+        try:
+            plan, result = flight.land()
+        except Exception as error:  # noqa: BLE001 - see _launch
+            return self._again(flight.turn_back(), error), False
+        if not plan.chunks:
+            return [], True
+        return self._conclude(plan, *self._recovery.sift(plan, result)), True
+
+    def _again(self, plan: Plan, error: Exception) -> list[StepOutput]:
+        """Compute what still matters of a plan that failed, one request after the other."""
+        plan = live(plan)
+        return self._conclude(plan, *self._recovery.again(plan, error)) if plan.chunks else []
+
+    def _conclude(
+        self, plan: Plan, computed: Plan, result: StepResult, failed: dict[Sequence, str]
+    ) -> list[StepOutput]:
+        """Commit what was computed of a plan; its outputs, and those of the requests that failed."""
         sampled, partial = computed.sampled, [c.sequence for c in computed.chunks if not c.samples]
         told = [*failed, *(chunk.sequence for chunk in sampled), *partial]
-        new = self._fail(failed) + self._commit(computed, sampled, result)
-        new += [StepOutput(request_id=sequence.request.request_id) for sequence in partial]
-        self._share_time(plan, told, new)
-        outputs += new
+        outputs = self._fail(failed) + self._commit(computed, sampled, result)
+        outputs += [StepOutput(request_id=sequence.request.request_id) for sequence in partial]
+        self._share_time(plan, told, outputs)
         self._last_report = self._accountant.report(plan, computed, self._grammars.report(result.mask_s))
         return outputs
 
@@ -195,7 +253,12 @@ class Engine:
 
     def _plan(self) -> Plan:
         """Collect drafts, schedule, and drop the state of preempted sequences."""
-        plan = self.scheduler.schedule(self._propose() if self.speculator.has_work else None)
+        drafts = None
+        if self._flight is not None:
+            self.speculator.pass_over()
+        elif self.speculator.has_work:
+            drafts = self._propose()
+        plan = self.scheduler.schedule(drafts)
         for sequence in plan.preempted:
             self._runner.forget(sequence)
             self.speculator.forget(sequence)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from backend.engine.step_report import GrammarReport
 from backend.errors import RequestError, TryAgain
-from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, TokenGrammar
+from backend.types import Draft, DraftTree, Request, ScheduledChunk, Sequence, SequenceStatus, TokenGrammar
 
 if TYPE_CHECKING:
     from backend.structured.compiled_grammar import CompiledGrammar
@@ -105,6 +105,10 @@ class Grammars:
         self._forced[sequence] = len(sequence.tokens), forced[:limit]
         return forced[:limit]
 
+    def may_force(self, sequence: Sequence) -> bool:
+        """Whether the grammar forces tokens after those that have been read."""
+        return sequence.grammar is not None and bool(sequence.grammar.forced_tokens())
+
     def _count_forced(self, sequence: Sequence) -> int | None:
         """How many of its last forced drafts are in the output; None if there were none. Counts them once."""
         if (last := self._forced.pop(sequence, None)) is None:
@@ -128,7 +132,9 @@ def masked_draws(sampled: list[ScheduledChunk]) -> list[tuple[int, TokenGrammar,
     found: list[tuple[int, TokenGrammar, Draft]] = []
     first = 0
     for chunk in sampled:
-        if (grammar := chunk.sequence.grammar) is not None:
+        sequence = chunk.sequence
+        # One that ended after the step was launched draws a token that is dropped.
+        if (grammar := sequence.grammar) is not None and sequence.status is SequenceStatus.RUNNING:
             found.append((first, grammar, chunk.guess))
         first += 1 + len(chunk.draft)
     return found

@@ -1,7 +1,7 @@
 """Plan → StepInput: one pass over the chunks for their tokens, NumPy for the rest, one upload.
 
 All that a step reads on its device is one block of int32; slots take two words each, as torch copies to no
-other index than int64. -1 among the tokens is kept for a row's last draw, which the host may not know yet.
+other index than int64.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from backend.sampling.sampler import SamplingBatch
 from backend.speculative.tree import paths
 from backend.types import Plan, ScheduledChunk, tree_depths
 
+_PENDING = -1
+"""In the place of a token that is a row's last draw, which the host does not know yet."""
+
 _NO_WORDS = np.empty(0, dtype=np.int32)
 
 
@@ -49,6 +52,7 @@ class PreparedStep:
     token_index: Ints
     positions: Ints
     drawn_after: Tensor  # [N] `token_index` on the device
+    drawn_rows: Tensor | None  # [N] `rows` on the device, if last draws are kept there
     sampling: SamplingBatch  # of the draws
     sampling_words: Tensor | None  # [N, 8] the same on a GPU, see SamplingBatch.words
     offsets: list[int]  # [B] index of each chunk's first token
@@ -74,13 +78,7 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     """Bind rows, and build the input of the forward pass on `device`."""
     chunks = plan.chunks
     rows = table.bind(chunks)
-    token_ids: list[int] = []
-    for chunk in chunks:
-        if chunk.num_tokens == 1:
-            token_ids.append(chunk.sequence.tokens[chunk.start])
-        else:
-            token_ids += chunk.sequence.tokens[chunk.start : chunk.end]
-            token_ids += chunk.draft
+    token_ids = _token_ids(chunks)
     query_lens = [chunk.num_tokens for chunk in chunks]
     context_lens = [chunk.end for chunk in chunks]
     trees = {b: chunk.parents for b, chunk in enumerate(chunks) if chunk.parents} if plan.num_drafts else {}
@@ -91,7 +89,7 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     windows, places = table.window_table, (rows[layout.owners], layout.places)
     arrays: list[Array] = [
         pages.slots(*places),
-        np.array(token_ids, dtype=np.int32),
+        token_ids,
         layout.positions,
         layout.starts,
         layout.context_lens,
@@ -100,12 +98,16 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         layout.order,
         draws.token_index.astype(np.int32),
     ]
+    if table.last_draws is not None:
+        pending = np.flatnonzero(token_ids == _PENDING)
+        arrays += [draws.rows, pending, rows[layout.owners[pending]]]
     if windows is not None:
         arrays += [windows.slots(*places), windows.changes()]
     if has_triton(device):  # what kernels in Triton alone read
         arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
     uploaded = upload(arrays, device)
     slots, ids, positions, starts, contexts, own_rows, bits, order, drawn_after, *others = uploaded
+    drawn_rows, others = _take_pending(table, ids, others)
     windowed, others = _windowed(windows, others)
     sampling_words, device_slots = None, None
     if others:
@@ -128,7 +130,32 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         windowed=windowed,
     )
     offsets, has_drafts = layout.starts[:-1].tolist(), plan.num_drafts > 0
-    return PreparedStep(step_input, *draws, drawn_after, sampling, sampling_words, offsets, has_drafts)
+    on_device = drawn_after, drawn_rows, sampling, sampling_words
+    return PreparedStep(step_input, *draws, *on_device, offsets, has_drafts)
+
+
+def _token_ids(chunks: list[ScheduledChunk]) -> Words:
+    token_ids: list[int] = []
+    for chunk in chunks:
+        tokens = chunk.sequence.tokens
+        if chunk.num_tokens == 1:
+            token_ids.append(tokens[chunk.start] if chunk.start < len(tokens) else _PENDING)
+        else:
+            token_ids += tokens[chunk.start : chunk.end]
+            token_ids += chunk.draft
+    return np.array(token_ids, dtype=np.int32)
+
+
+def _take_pending(
+    table: StateTable, token_ids: Tensor, uploaded: list[Tensor]
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Put last draws where they are pending; the rows of the draws to come, and what else was uploaded."""
+    if table.last_draws is None:
+        return None, uploaded
+    drawn_rows, places, rows, *others = uploaded
+    if len(places):
+        token_ids.index_copy_(0, places, table.last_draws.index_select(0, rows))
+    return drawn_rows, others
 
 
 def _windowed(table: PageTable | None, uploaded: list[Tensor]) -> tuple[WindowedPages | None, list[Tensor]]:

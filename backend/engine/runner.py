@@ -6,7 +6,8 @@ import functools
 import time
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from backend.kv.states import StateStorage
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel
-from backend.sampling.download import download
+from backend.sampling.download import Download
 from backend.sampling.logits import OriginalRows, RowEdits, ban_changes, edit_changes
 from backend.sampling.logprobs import prompt_logprobs, scores, token_records
 from backend.sampling.sampler import Sampler
@@ -47,8 +48,14 @@ class ModelRunner:
         facts: RunnerFacts,
         max_running: int,
         adapters: AdapterStore | None = None,
+        is_ahead: bool = False,
     ) -> None:
+        """`is_ahead`: steps without drafts are launched before those before them have been read.
+
+        Not of models with recurrent states, whose checkpoints are copied between two steps.
+        """
         self._model = model
+        self._is_ahead = is_ahead and storage.states is None
         self._adapters = adapters
         self.observers: list[StepObserver] = []
         self._guards: dict[str, FailureGuard] = {}  # of observers, by the name of their class
@@ -58,6 +65,7 @@ class ModelRunner:
         self._table = StateTable(
             *(max_running, facts.max_model_tokens, facts.eos_token_ids, model.device),
             has_window_pages=facts.num_window_pages is not None,
+            is_ahead=self._is_ahead,
         )
         self._sampler = Sampler(facts.vocab_size, model.device)
         self._prompt_scores: dict[Sequence, list[TokenLogprobs | None]] = {}
@@ -67,9 +75,20 @@ class ModelRunner:
         """Constant while the process lives."""
         return self._facts
 
-    @torch.inference_mode()
+    @property
+    def is_ahead(self) -> bool:
+        """Whether steps may be launched ahead: observers need the tokens of each before the next."""
+        return self._is_ahead and not self.observers
+
     def run(self, plan: Plan) -> StepResult:
-        """Prepare, forward, sample and verify. Raises AdapterError, or whatever torch raises."""
+        """Launch, draw and read. Raises AdapterError, or whatever torch raises."""
+        step = self.launch(plan)
+        step.draw()
+        return step.read()
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan) -> _LaunchedStep:
+        """Prepare, and queue the forward pass. Raises as `run`."""
         if self._adapters is not None:
             self._adapters.fill(plan)
         if self._storage.states is not None:
@@ -81,18 +100,43 @@ class ModelRunner:
         hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
         checked, checks = _finite_chunks(plan, step, hidden)
+        logits = self._logits(step, hidden) if step.sampled else None
+        return _LaunchedStep(self, plan, step, hidden, layers, checked, checks, logits)
+
+    @torch.inference_mode()
+    def _draw(self, launched: _LaunchedStep, logits: Tensor) -> None:
+        """Queue the draw from `logits` [N, V], which it changes, and the step's download."""
+        table, step = self._table, launched.prepared
+        wanted = dict(table.logprobs(step.rows))
+        original = OriginalRows(list(wanted))
+        launched.mask_s = self._edit(step, logits, original.changes())
+        token_ids, is_sound = self._sampler.sample(logits, step.sampling, step.sampling_words)
+        if table.last_draws is not None and step.drawn_rows is not None:
+            table.last_draws.index_copy_(0, step.drawn_rows, token_ids.int())
+        parts = [token_ids, is_sound, *launched.checks]
+        if wanted:
+            parts += scores(original.logits, token_ids[original.rows], max(wanted.values()))
+        launched.wanted, launched.download = wanted, Download(parts)
+
+    @torch.inference_mode()
+    def _read(self, launched: _LaunchedStep) -> StepResult:
+        """Wait for the step's download, verify drafts, and note what was drawn."""
+        plan, step, checked = launched.plan, launched.prepared, launched.checked
+        found = launched.download.read()  # the step's one wait
         if step.sampled:
-            result, is_finite = self._sample(step, [*layers, hidden], self._logits(step, hidden), checks)
+            token_ids, soundness, *others = found
+            is_finite, scored = others[: len(checked)], others[len(checked) :]
+            result = self._result(launched, token_ids, list(map(bool, soundness)), scored)
         else:
-            result, is_finite = StepResult([], []), download(checks)
+            result, is_finite = StepResult([], []), found
         unsound = {sequence for sequence, ok in zip(checked, is_finite, strict=True) if not ok[0]}
         unsound |= {c.sequence for c, ok in zip(step.sampled, result.is_sound, strict=True) if not ok}
         if self.observers:
-            self._show(plan, step, layers, hidden)
+            self._show(plan, step, launched.layers, launched.hidden)
         result.is_sound = [chunk.sequence not in unsound for chunk in plan.chunks]
         for chunk in plan.chunks:
-            if chunk.sequence in unsound:
-                self._zero(chunk.sequence, chunk.start, chunk.end)
+            if chunk.sequence in unsound and self._table.has(chunk.sequence):
+                self._zero(chunk.sequence, chunk.start, self._end_of(chunk))
         return result
 
     @torch.inference_mode()
@@ -131,38 +175,29 @@ class ModelRunner:
             return self._model.logits(hidden)
         return self._model.logits(hidden, rows.select(step.token_index, step.drawn_after))
 
-    def _sample(
-        self, step: PreparedStep, streams: list[Tensor], logits: Tensor, checks: list[Tensor]
-    ) -> tuple[StepResult, list[list[bool]]]:
-        """Draw from `logits` [N, V], which it changes, and verify drafts with the draws.
-
-        `streams`: the residual streams whose rows must follow the accepted path of a draft tree. `checks` are
-        downloaded with the draws.
-        """
-        table, rows = self._table, step.rows
-        wanted = dict(table.logprobs(rows))
-        original = OriginalRows(list(wanted))
-        mask_s = self._edit(step, logits, original.changes())
-        parts = [*self._sampler.sample(logits, step.sampling, step.sampling_words), *checks]
-        if wanted:
-            parts += scores(original.logits, parts[0][original.rows], max(wanted.values()))
-        token_ids, soundness, *others = download(parts)  # the step's one wait
-        is_finite, scored = others[: len(checks)], others[len(checks) :]
-        is_sound = list(map(bool, soundness))
+    def _result(
+        self, launched: _LaunchedStep, token_ids: list[int], is_sound: list[bool], scored: list[list[Any]]
+    ) -> StepResult:
+        """What was drawn, less what verification rejects."""
+        step, wanted = launched.prepared, launched.wanted
         records: dict[int, TokenLogprobs] = {}
         if wanted:
             found = token_records([token_ids[i] for i in wanted], list(wanted.values()), scored)
             records = dict(zip(wanted, found, strict=True))
+        kept: AbstractSet[int] | None = None
         if step.has_drafts:
+            # Residual streams whose rows must follow the accepted path of a draft tree.
+            streams = [*launched.layers, launched.hidden]
             result, kept = self._verify(step, streams, token_ids, is_sound, records)
         else:
             result = StepResult(token_ids, is_sound, logprobs={i: [record] for i, record in records.items()})
-            kept = None
-        result.mask_s = mask_s
+            if self._is_ahead:  # a row may have another owner by now
+                kept = {i for i, chunk in enumerate(step.sampled) if self._table.has(chunk.sequence)}
+        result.mask_s = launched.mask_s
         if self._prompt_scores:
             self._attach_prompt_scores(step, result)
-        table.count(rows, token_ids, kept)  # last: StepRecovery runs a step again that failed before
-        return result, is_finite
+        self._table.count(step.rows, token_ids, kept)  # last: StepRecovery runs a step again that failed
+        return result
 
     def _edit(self, step: PreparedStep, logits: Tensor, first: list[Change]) -> float:
         """Apply `first`, then penalties, biases, grammar masks and bans; the seconds that grammars took."""
@@ -208,6 +243,10 @@ class ModelRunner:
         if not all(is_sound):
             self._zero_rejected(step, result)
         return result, {draw for span in spans for draw in span}
+
+    def _end_of(self, chunk: ScheduledChunk) -> int:
+        """Where the slots end that may hold NaN with those of this chunk: a step behind it has some too."""
+        return len(chunk.sequence.pages) * PAGE_TOKENS if self._is_ahead else chunk.end
 
     def _show(self, plan: Plan, step: PreparedStep, layers: list[Tensor], hidden: Tensor) -> None:
         """Show the step to the observers. Its tokens are drawn: an observer's error must not fail it."""
@@ -273,6 +312,35 @@ class ModelRunner:
             scores = self._prompt_scores.pop(chunk.sequence, None)
             if scores is not None:
                 result.prompt_logprobs[i] = scores
+
+
+@dataclass(slots=True, eq=False)
+class _LaunchedStep:
+    """A step whose forward pass is queued. It keeps what `draw` and `read` need."""
+
+    runner: ModelRunner
+    plan: Plan
+    prepared: PreparedStep
+    hidden: Tensor  # [T, D]
+    layers: list[Tensor]
+    checked: list[Sequence]
+    checks: list[Tensor]  # whether the activations of `checked` are finite, [1] each
+    logits: Tensor | None  # [N, V]; None if the step draws nothing, or has drawn
+    wanted: dict[int, int] = field(default_factory=dict)  # draw → log-probabilities asked for
+    download: Download = field(init=False)
+    mask_s: float = 0.0
+
+    def draw(self) -> None:
+        """Queue edits, masks, draw and download."""
+        if self.logits is None:
+            self.download = Download(self.checks)
+        else:
+            self.runner._draw(self, self.logits)
+            self.logits = None
+
+    def read(self) -> StepResult:
+        """Wait for the download."""
+        return self.runner._read(self)
 
 
 def _finite_chunks(plan: Plan, step: PreparedStep, hidden: Tensor) -> tuple[list[Sequence], list[Tensor]]:

@@ -1,4 +1,8 @@
-"""The seam between the engine and the model: a Runner turns a Plan into tokens. No torch."""
+"""The seam between the engine and the model: a Runner turns a Plan into tokens. No torch.
+
+A runner that `is_ahead` computes on a device that works while the host goes on: the engine launches a step
+before it has read the one before, and the device alone knows the tokens between them.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,30 @@ class StepResult:
     prompt_logprobs: dict[int, list[TokenLogprobs | None]] = field(default_factory=dict)
     mask_s: float = 0.0  # spent on grammar masks
 
+    def select(self, keep: list[int], is_sound: list[bool]) -> StepResult:
+        """The entries `keep` of the R, renumbered, of chunks that are sound as given."""
+        places = {old: new for new, old in enumerate(keep)}
+        return StepResult(
+            [self.token_ids[i] for i in keep],
+            is_sound,
+            {places[i]: tokens for i, tokens in self.accepted.items() if i in places},
+            {places[i]: records for i, records in self.logprobs.items() if i in places},
+            {places[i]: records for i, records in self.prompt_logprobs.items() if i in places},
+            self.mask_s,
+        )
+
+
+class LaunchedStep(Protocol):
+    """A step whose forward pass is queued on the device."""
+
+    def draw(self) -> None:
+        """Queue edits, masks and the draw. Call it once, when the step before has been read."""
+        ...
+
+    def read(self) -> StepResult:
+        """Wait for the step's one download. Call it once, before the next step's `draw`."""
+        ...
+
 
 class Runner(Protocol):
     """Drives a model. The state that it keeps of a sequence lasts until `forget`."""
@@ -52,8 +80,20 @@ class Runner(Protocol):
         """Constant while the process lives."""
         ...
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a step may be launched before the last one has been read; False where nothing overlaps."""
+        ...
+
+    def launch(self, plan: Plan) -> LaunchedStep:
+        """Queue a plan's forward pass. A token that its sequence has pending is the row's last draw.
+
+        Steps with drafts are read at once. On an error nothing has changed.
+        """
+        ...
+
     def run(self, plan: Plan) -> StepResult:
-        """Compute a plan's chunks. On an error, only the KV memory of those chunks may have changed."""
+        """Launch, draw and read. On an error, only the KV memory of those chunks may have changed."""
         ...
 
     def copy_states(self, copies: list[StateCopy]) -> None:

@@ -29,6 +29,7 @@ class StateTable:
         device: torch.device,
         *,
         has_window_pages: bool = False,
+        is_ahead: bool = False,
     ) -> None:
         self._eos_token_ids = eos_token_ids
         self._owners: list[Sequence | None] = [None] * max_rows
@@ -37,6 +38,8 @@ class StateTable:
         self.window_table: PageTable | None = None  # of layers with a window, if they have their own pages
         if has_window_pages:
             self.window_table = PageTable(max_rows, pages_for(max_model_tokens), device)
+        # The token that each row drew last, where steps are launched before the host knows it.
+        self.last_draws = torch.zeros(max_rows, dtype=torch.int32, device=device) if is_ahead else None
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._temperature = np.zeros(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)
@@ -67,6 +70,10 @@ class StateTable:
                 num_kept = pages_for(chunk.end - len(chunk.draft))
                 self.window_table.grow(row, chunk.sequence.window_pages, num_kept)
         return np.array(rows, dtype=np.int64)
+
+    def has(self, sequence: Sequence) -> bool:
+        """Whether the sequence owns a row."""
+        return sequence in self._row_of
 
     def forget(self, sequence: Sequence) -> None:
         """Free the row of a sequence that was finished, aborted or preempted. Idempotent."""

@@ -31,18 +31,22 @@ class StepAccountant:
         self._inter_token_s: list[float] = []
         self._drafts: list[tuple[int, int]] = []
 
-    def begin_step(self) -> None:
-        """Start the clocks."""
-        self._started_s, self._work_started_s = self._clock(), self._work_clock()
-        self._prefix_hits_before = self._kv.prefix_hit_tokens_total
+    def begin_step(self, *, is_in_flight: bool = False) -> None:
+        """Start the clocks. They run already if the step that is read next was in flight before.
+
+        It was launched when the one before it was read: a step takes from one reading to the next.
+        """
+        if not is_in_flight:
+            self._started_s, self._work_started_s = self._clock(), self._work_clock()
         self._num_generated_tokens = 0
         self._ttfts_s, self._inter_token_s, self._drafts = [], [], []
 
     def end_compute(self, plan: Plan) -> None:
         """The plan was computed: stop the clocks, count its prompt tokens, add its chunks to traces."""
-        self._now_s = self._clock()
+        self._now_s, work_now_s = self._clock(), self._work_clock()
         self.duration_s = self._now_s - self._started_s
-        self.work_s = self._work_clock() - self._work_started_s
+        self.work_s = work_now_s - self._work_started_s
+        self._started_s, self._work_started_s = self._now_s, work_now_s
         self.num_prompt_tokens = _num_prompt_tokens(plan)
         if self._traces:
             for chunk in plan.chunks:
@@ -73,12 +77,13 @@ class StepAccountant:
 
     def report(self, plan: Plan, computed: Plan, grammars: GrammarReport | None) -> StepReport:
         """The step's figures. Of the plan, `computed` is what did not fail."""
+        hits_before, self._prefix_hits_before = self._prefix_hits_before, self._kv.prefix_hit_tokens_total
         return StepReport(
             duration_s=self.duration_s,
             num_tokens=computed.num_tokens,
             num_prompt_tokens=self.num_prompt_tokens,
             num_generated_tokens=self._num_generated_tokens,
-            num_prefix_hit_tokens=self._kv.prefix_hit_tokens_total - self._prefix_hits_before,
+            num_prefix_hit_tokens=self._prefix_hits_before - hits_before,
             num_preempted=len(plan.preempted),
             ttfts_s=self._ttfts_s,
             inter_token_s=np.array(self._inter_token_s, dtype=np.float64),

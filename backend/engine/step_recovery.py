@@ -35,21 +35,34 @@ class StepRecovery:
         error when no request could be computed, if the plan has several chunks or if that was the third such
         step in a row.
         """
-        failed: dict[Sequence, str] = {}
         try:
             result = self._runner.run(plan)
-            self._num_failed_steps = 0
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
-            plan, result = self._run_each_alone(plan, error, failed)
+            return self.again(plan, error)
+        return self.sift(plan, result)
+
+    def again(self, plan: Plan, error: Exception) -> tuple[Plan, StepResult, dict[Sequence, str]]:
+        """What `run` returns, for a plan that this error has failed."""
+        failed: dict[Sequence, str] = {}
+        return self._sift(*self._run_each_alone(plan, error, failed), failed)
+
+    def sift(self, plan: Plan, result: StepResult) -> tuple[Plan, StepResult, dict[Sequence, str]]:
+        """What `run` returns, for a plan that was computed."""
+        self._num_failed_steps = 0
+        return self._sift(plan, result, {})
+
+    def _sift(
+        self, plan: Plan, result: StepResult, failed: dict[Sequence, str]
+    ) -> tuple[Plan, StepResult, dict[Sequence, str]]:
         if all(result.is_sound):
             return plan, result, failed
         if plan.num_drafts:
             plan, result = self._retry_without_drafts(plan, result, failed)
         sound = [chunk for chunk, ok in zip(plan.chunks, result.is_sound, strict=True) if ok]
         kept = {chunk.sequence for chunk in sound}
-        result = _select(result, [i for i, c in enumerate(plan.sampled) if c.sequence in kept])
+        drawn = [i for i, chunk in enumerate(plan.sampled) if chunk.sequence in kept]
         failed |= {chunk.sequence: _NOT_FINITE for chunk in plan.chunks if chunk.sequence not in kept}
-        return _plan(sound, plan.preempted), result, failed
+        return _plan(sound, plan.preempted), result.select(drawn, [True] * len(sound)), failed
 
     def _run_each_alone(
         self, plan: Plan, error: Exception, failed: dict[Sequence, str]
@@ -83,10 +96,8 @@ class StepRecovery:
                 self._runner.forget(chunk.sequence)  # its penalty counts include the discarded draw
                 self._run_alone(chunk, done, merged, failed)
                 continue
-            own = _select(result, keep)
-            own.is_sound = [is_sound]
             done.append(chunk)
-            _append(merged, own)
+            _append(merged, result.select(keep, [is_sound]))
         return _plan(done, plan.preempted), merged
 
     def _run_alone(
@@ -114,17 +125,6 @@ def _plan(chunks: list[ScheduledChunk], preempted: list[Sequence]) -> Plan:
 def _record_failure(chunk: ScheduledChunk, error: Exception, failed: dict[Sequence, str]) -> None:
     logger.error("a request failed in its step: %s", type(error).__name__, exc_info=error)
     failed[chunk.sequence] = _FAILED
-
-
-def _select(result: StepResult, keep: list[int]) -> StepResult:
-    """The entries `keep` of a result, renumbered."""
-    return StepResult(
-        [result.token_ids[i] for i in keep],
-        [True] * len(keep),
-        {new: result.accepted[old] for new, old in enumerate(keep) if old in result.accepted},
-        {new: result.logprobs[old] for new, old in enumerate(keep) if old in result.logprobs},
-        {new: result.prompt_logprobs[old] for new, old in enumerate(keep) if old in result.prompt_logprobs},
-    )
 
 
 def _append(merged: StepResult, result: StepResult) -> None:

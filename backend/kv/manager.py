@@ -141,7 +141,7 @@ class KVManager:
             if self._pool.share(node.page):
                 self._tree.pin(node)
             sequence.pages.append(node.page)
-        sequence.num_computed_tokens = match.num_tokens
+        sequence.num_computed_tokens = sequence.num_read_tokens = match.num_tokens
         sequence.checkpoint = match.checkpoint
         if self._windows is not None:
             self._windows.attach(sequence)
@@ -174,13 +174,14 @@ class KVManager:
         return min(end, len(pages) * PAGE_TOKENS)
 
     def advance(self, sequence: Sequence, num_tokens: int) -> None:
-        """Mark tokens as computed and publish the pages that they filled. Call after the forward pass."""
-        before = sequence.num_computed_tokens
+        """Mark tokens as computed and publish the pages that they filled. Call when their step was read."""
+        before = sequence.num_read_tokens
         after = before + num_tokens
         assert after <= len(sequence.pages) * PAGE_TOKENS, "more tokens computed than pages allocated"
-        sequence.num_computed_tokens = after
+        sequence.num_read_tokens = after
+        sequence.num_computed_tokens = max(after, sequence.num_computed_tokens)  # more, if one is in flight
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
-            self._publish(sequence)
+            self._publish(sequence, after // PAGE_TOKENS)
             if self._checkpoints is not None and last_edge(after) > before:
                 self._write_checkpoint(sequence, self._checkpoints)
         if self._windows is not None:
@@ -214,7 +215,7 @@ class KVManager:
 
     def next_digest(self, sequence: Sequence) -> bytes | None:
         """Return the digest of the prompt page that a running sequence will publish next, if any."""
-        index = sequence.num_computed_tokens // PAGE_TOKENS
+        index = sequence.num_read_tokens // PAGE_TOKENS
         chain = self._chain(sequence)
         if not (self._prefix_cache and chain.is_open) or (index + 1) * PAGE_TOKENS > len(sequence.tokens):
             return None
@@ -234,7 +235,7 @@ class KVManager:
                 self._tree.unpin(node)
         sequence.pages.clear()
         sequence.checkpoint = None
-        sequence.num_computed_tokens = 0
+        sequence.num_computed_tokens = sequence.num_read_tokens = sequence.num_pending = 0
         self._chains.pop(sequence, None)
 
     def check_invariants(self, sequences: list[Sequence]) -> None:
@@ -248,6 +249,7 @@ class KVManager:
         users = [0] * self.num_pages
         for sequence in sequences:
             assert len(sequence.pages) * PAGE_TOKENS >= sequence.num_computed_tokens
+            assert sequence.num_computed_tokens >= sequence.num_read_tokens
             for page in sequence.pages:
                 users[page] += 1
         for page, count in enumerate(users):
@@ -301,11 +303,12 @@ class KVManager:
             is_kept=position <= sequence.num_prompt_tokens,
         )
 
-    def _publish(self, sequence: Sequence) -> None:
+    def _publish(self, sequence: Sequence, end: int) -> None:
+        """Publish the pages before the page `end`."""
         chain = self._chain(sequence)
         if not (self._prefix_cache and chain.is_open):
             return
-        for index in range(chain.num_published, sequence.num_computed_tokens // PAGE_TOKENS):
+        for index in range(chain.num_published, end):
             if chain.deepest is not None and chain.deepest.is_evicted:
                 # The parent was an equal page of another sequence and has been evicted.
                 chain.is_open = False

@@ -51,8 +51,8 @@ class WindowPages:
         """Whether a sequence of that many `tokens` fits beside all that are running, behind these pages."""
         free = self.num_free - self._pool.num_pages // _CHUNKS_SHARE
         for sequence in running:
-            held = len(sequence.window_pages) - self.first(sequence.num_computed_tokens)
-            free -= 1 + max(0, self._most(len(sequence.tokens), sequence.num_computed_tokens) - held)
+            held = len(sequence.window_pages) - self.first(sequence.num_read_tokens)
+            free -= 1 + max(0, self._most(len(sequence.tokens), sequence.num_read_tokens) - held)
         start = len(hit) * PAGE_TOKENS
         tail = [self._own_of[page] for page in hit[self.first(start) :]]
         num_shared = sum(own not in self._evictable for own in tail)
@@ -60,7 +60,7 @@ class WindowPages:
 
     def attach(self, sequence: Sequence) -> None:
         """Give it the last pages of its prefix hit."""
-        first = self.first(sequence.num_computed_tokens)
+        first = self.first(sequence.num_read_tokens)
         sequence.window_pages = [0] * first  # never read
         for page in sequence.pages[first:]:
             own = self._own_of[page]
@@ -85,7 +85,7 @@ class WindowPages:
 
     def leave_behind(self, sequence: Sequence, before: int) -> None:
         """Give back what its next token does not see; its number of computed tokens was `before`."""
-        first = self.first(sequence.num_computed_tokens)
+        first = self.first(sequence.num_read_tokens)
         self._release(sequence.window_pages[self.first(before) : first])
 
     def trim(self, sequence: Sequence) -> None:
@@ -96,7 +96,7 @@ class WindowPages:
 
     def release(self, sequence: Sequence) -> None:
         """Give back all; its number of computed tokens must not have been reset yet."""
-        first = self.first(sequence.num_computed_tokens)
+        first = self.first(sequence.num_read_tokens)
         self._release(reversed(sequence.window_pages[first:]))
         sequence.window_pages.clear()
 
@@ -115,7 +115,7 @@ class WindowPages:
         users = [0] * self._pool.num_pages
         for sequence in sequences:
             assert len(sequence.window_pages) == len(sequence.pages)
-            for own in sequence.window_pages[self.first(sequence.num_computed_tokens) :]:
+            for own in sequence.window_pages[self.first(sequence.num_read_tokens) :]:
                 users[own] += 1
         assert {page: own for own, page in self._page_of.items()} == self._own_of
         for own, count in enumerate(users):

@@ -260,10 +260,9 @@ class Scheduler:
         chunks: list[ScheduledChunk] = []
         prefills: list[Sequence] = []
         for sequence in self._by_priority():
-            if sequence.status is not SequenceStatus.RUNNING:
-                continue  # preempted earlier in this loop
-            start = sequence.num_computed_tokens
-            num_left = len(sequence.tokens) - start
+            if sequence.status is not SequenceStatus.RUNNING or sequence.ends_with_pending:
+                continue  # preempted earlier in this loop, or complete when the step in flight was read
+            start, num_left = sequence.num_computed_tokens, sequence.num_uncomputed_tokens
             if num_left > 1 or sequence.scheduled_s < 0.0:
                 prefills.append(sequence)
             # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
@@ -371,7 +370,7 @@ class Scheduler:
     def _preempt(self, victim: Sequence, preempted: list[Sequence]) -> None:
         """Free row and pages. On resumption, most of its pages are usually still prefix hits."""
         preempted.append(victim)
-        victim.num_charged_tokens = max(victim.num_charged_tokens, victim.num_computed_tokens)
+        victim.num_charged_tokens = max(victim.num_charged_tokens, victim.num_read_tokens)
         self._leave(victim)
         victim.status = SequenceStatus.WAITING
         victim.num_preemptions += 1

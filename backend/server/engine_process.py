@@ -56,7 +56,9 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     storage = model.new_kv_storage(
         facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
     )
-    runner = ModelRunner(model, storage, facts, facts.max_running, adapters)
+    # Ranks of a group run each step as the first one tells them.
+    is_ahead = model.device.type == "cuda" and config.parallel.size == 1
+    runner = ModelRunner(model, storage, facts, facts.max_running, adapters, is_ahead)
     opened = loaded.open(storage)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)

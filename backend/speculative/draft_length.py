@@ -215,6 +215,10 @@ class LengthModel:
         times.account.judge(step)
         return not times.account.is_paused(step) and not times.take_plain_turn(step)
 
+    def is_paused(self, num_sequences: int, step: int) -> bool:
+        """Whether drafts lost time lately, and are not allowed in this step."""
+        return self._of(num_sequences).account.is_paused(step)
+
     def choose(
         self, candidates: Sequence[SequenceAcceptance], limits: list[int], num_sequences: int, step: int
     ) -> list[int]:

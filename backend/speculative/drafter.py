@@ -147,6 +147,10 @@ class DraftConstraint(Protocol):
         """Tokens that must come next whatever the model says, in order; usually none."""
         ...
 
+    def may_force(self, sequence: Sequence) -> bool:
+        """Whether `forced` may have any, of a sequence whose last token may not be known yet."""
+        ...
+
     def num_allowed(self, sequence: Sequence, draft: list[int]) -> int:
         """How many of `draft`, from its beginning, are allowed; the rest would be rejected."""
         ...

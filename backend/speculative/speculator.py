@@ -141,9 +141,7 @@ class Speculator:
         (`has_prompts`) the cost of drafts cannot be seen: only cheap drafters are asked then.
         """
         self._step += 1
-        self._num_accepted = 0
-        self._verified.clear()
-        self._has_asked = self._has_worked = False
+        self._forget_step()
         num_present, is_adaptive = num_running + num_joining, self._config.adaptive
         for drafter in self._capturing.values():
             drafter.capture.begin_step(num_present, self._step, is_adaptive=is_adaptive)
@@ -162,6 +160,23 @@ class Speculator:
             self._ask(asked, num_running, only_cheap=has_prompts and is_adaptive)
             drafts |= {s.used.sequence: s.used.draft for s in asked if s.used is not None}
         return drafts
+
+    def pass_over(self) -> None:
+        """A step without drafts is planned, as the one before has not been read."""
+        self._step += 1
+        for speculation in self._active.values():
+            speculation.used = None
+
+    def may_propose(self, num_running: int) -> bool:
+        """Whether `propose` may have drafts for the next step, when the step in flight has been read."""
+        step, constraint = self._step + 1, self.constraint
+        is_worth_it = not self._config.adaptive or not self._lengths.is_paused(num_running, step)
+        for sequence, speculation in self._active.items():
+            if is_worth_it and speculation.sources and not speculation.backoff.is_paused(step):
+                return True
+            if constraint is not None and sequence.request.grammar and constraint.may_force(sequence):
+                return True
+        return False
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
         """The sequence's draft was verified; `num_drafted` is the depth of a tree."""
@@ -215,6 +230,12 @@ class Speculator:
                 self._lengths.observe_plain(num_sequences, time_s)
         for name, drafter in self._capturing.items():
             drafter.capture.end_step(saved_s if name in self._verified else 0.0, self._step)
+        self._forget_step()
+
+    def _forget_step(self) -> None:
+        self._num_accepted = 0
+        self._verified.clear()
+        self._has_asked = self._has_worked = False
 
     def _ask(self, asked: list[_Speculation], num_running: int, *, only_cheap: bool) -> None:
         """Choose whose draft each sequence gets; those without back off exponentially."""
@@ -298,6 +319,7 @@ def _decodes_next(sequence: Sequence) -> bool:
     return (
         sequence.status is SequenceStatus.RUNNING
         and sequence.num_uncomputed_tokens == 1
+        and not sequence.num_pending
         and sequence.num_output_tokens > 0
     )
 

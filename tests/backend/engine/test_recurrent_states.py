@@ -48,12 +48,12 @@ class NotingRunner(ModelRunner):
         self.plans.append(plan)
         return super().run(plan)
 
-    def _sample(self, *arguments: Any) -> Any:  # noqa: ANN401
+    def _draw(self, *arguments: Any) -> Any:  # noqa: ANN401
         due = {number for number in self.failures if number <= len(self.plans)}
         if due and len(self.plans[-1].chunks) > 1:
             self.failures -= due
             raise RuntimeError("a step fails")
-        return super()._sample(*arguments)
+        return super()._draw(*arguments)
 
 
 @dataclass

@@ -22,11 +22,14 @@ from tests.backend.engine.pairs.stage import Record, Stage, check_nothing_is_lef
 OTHER_SEED = 1
 
 
-def check(stage: Stage, features: tuple[Feature, ...]) -> None:
-    """All answers are the plain ones whatever is tried, and all features were at work on one of them."""
+def check(stage: Stage, features: tuple[Feature, ...], *, is_ahead: bool = False) -> None:
+    """All answers are the plain ones whatever is tried, and all features were at work on one of them.
+
+    `is_ahead`: steps are launched before the last one has been read, as on a GPU.
+    """
     tried: list[dict[str, set[str]]] = []
     for scene, settings in scenes(stage, features):
-        engine = stage.engine(scene.record, **settings)  # type: ignore[arg-type]
+        engine = stage.engine(scene.record, is_ahead=is_ahead, **settings)  # type: ignore[arg-type]
         perform(scene, engine)
         for name in scene.asked:
             assert_equal(scene, scene.record, name)

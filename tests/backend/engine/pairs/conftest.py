@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out of the default run what repeats a cell of float32.
 
     Rounded sums and latents meet the features that choose the rows, weights or pages of a step. States are
-    touched by what those do to a sequence as well, so that one such feature is enough.
+    touched by what those do to a sequence as well, so that one such feature is enough. Steps that are
+    launched ahead differ in when they are read alone.
     """
     for item in items:
         cell = item.callspec.params if hasattr(item, "callspec") else {}
@@ -41,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         are_any_models = [feature.is_any_models for feature in features]
         is_other = cell.get("stage_of") is BFLOAT16 or "latent" in item.fixturenames
+        if cell.get("stage_of") is BFLOAT16 and "before" in item.name:
+            item.add_marker(pytest.mark.slow)
         if all(are_any_models) if "hybrid" in item.fixturenames else is_other and any(are_any_models):
             item.add_marker(pytest.mark.slow)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,6 @@ from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
-from backend.engine.runner_protocol import StepResult
 from backend.kv.storage import KVStorage
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models import precision
@@ -74,9 +74,9 @@ class RecordingRunner(ModelRunner):
 
     record: Record
 
-    def run(self, plan: Plan) -> StepResult:
+    def launch(self, plan: Plan) -> Any:  # noqa: ANN401
         self.record.steps.append(plan.chunks)
-        return super().run(plan)
+        return super().launch(plan)
 
 
 @dataclass(slots=True)
@@ -188,12 +188,14 @@ class Stage:
         if isinstance(self._model, MirroredModel):
             self._model.close()
 
-    def engine(self, record: Record, drafter: str = "prediction", **changes: object) -> Engine:
+    def engine(
+        self, record: Record, drafter: str = "prediction", *, is_ahead: bool = False, **changes: object
+    ) -> Engine:
         """An engine with this drafter that writes into `record`."""
         config = self._configure(**changes)
         facts = runner_facts(config, self._model)
         storage = self._model.new_kv_storage(facts.num_pages, facts.num_states)
-        runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store)
+        runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store, is_ahead)
         opened = self._open(drafter, config, storage)
         runner.observers += opened.observers
         drafters = [RecordingDrafter(each, record) for each in opened.drafters]

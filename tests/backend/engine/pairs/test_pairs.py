@@ -24,6 +24,13 @@ def test_the_answer_is_that_of_the_plain_path(
 
 
 @pytest.mark.parametrize("features", PAIRS, ids=IDS)
+def test_a_step_is_launched_before_the_last_is_read(
+    stage_of: Callable[[str], Stage], features: tuple[Feature, ...]
+) -> None:
+    check(stage_of(PICO_SMALL), features, is_ahead=True)
+
+
+@pytest.mark.parametrize("features", PAIRS, ids=IDS)
 def test_recurrent_states_go_with_all_of_it(hybrid: Stage, features: tuple[Feature, ...]) -> None:
     check(hybrid, features)
 

@@ -24,11 +24,13 @@ def test_the_interpreter_draws_the_tokens_of_the_cpu(interpreter: Executor) -> N
 def test_an_engine_samples_as_on_a_cpu_and_reads_once_a_step(interpreter: Executor, tmp_path: Path) -> None:
     """Filters, log-probabilities, penalties, biases, bans, drafts and a grammar, in one batch."""
     write_checkpoint(next(each for each in VARIANTS if each.name == "llama-biases"), tmp_path)
-    guess = play(str(tmp_path), [])["tokens"]["drafted"]
+    plain = play(str(tmp_path), [])
+    guess = plain["tokens"]["drafted"].copy()
     guess[2] += 1
     expected = play(str(tmp_path), guess)
     assert max(expected["draws"]) > min(expected["draws"]), "drafts are verified"
-    found = interpreter.submit(play, str(tmp_path), guess).result()
-    # One download, and one block of the host's memory that is filled to be uploaded.
-    assert all(reads == {"tolist": 1, "numpy": 1} for reads in found.pop("reads"))
-    assert found == {key: value for key, value in expected.items() if key != "reads"}
+    for drafts, is_ahead, want in ((guess, False, expected), ([], True, plain)):
+        found = interpreter.submit(play, str(tmp_path), drafts, is_ahead).result()
+        # One download, and one block of the host's memory that is filled to be uploaded.
+        assert all(reads == {"tolist": 1, "numpy": 1} for reads in found.pop("reads"))
+        assert (found["tokens"], found["ranks"]) == (want["tokens"], want["ranks"])

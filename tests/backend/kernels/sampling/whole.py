@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
-from backend.engine.inputs import PreparedStep
 from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import StepResult
 from backend.models.loaded import load_model
@@ -66,17 +66,20 @@ class CountingRunner(ModelRunner):
     reads: list[dict[str, int]]
     draws: list[int]
 
-    def _sample(
-        self, step: PreparedStep, streams: list[Tensor], logits: Tensor, checks: list[Tensor]
-    ) -> tuple[StepResult, list[list[bool]]]:
+    def _draw(self, launched: Any, logits: Tensor) -> None:  # noqa: ANN401
         with Waits() as waits:
-            result = super()._sample(step, streams, logits, checks)
+            super()._draw(launched, logits)
         self.reads.append(dict(waits.reads))
-        self.draws.append(len(step.rows))
+        self.draws.append(len(launched.prepared.rows))
+
+    def _read(self, launched: Any) -> StepResult:  # noqa: ANN401
+        with Waits() as waits:
+            result = super()._read(launched)
+        self.reads[-1] = dict(Counter(self.reads[-1]) + waits.reads)
         return result
 
 
-def play(checkpoint: str, guess: list[int]) -> dict[str, Any]:
+def play(checkpoint: str, guess: list[int], is_ahead: bool = False) -> dict[str, Any]:
     """All rows together, to the end; one row gets the tokens of `guess` as drafts."""
     config = EngineConfig(
         model="m",
@@ -88,7 +91,9 @@ def play(checkpoint: str, guess: list[int]) -> dict[str, Any]:
     )
     model = load_model(config)
     facts = runner_facts(config, model)
-    runner = CountingRunner(model, model.new_kv_storage(facts.num_pages), facts, config.max_running)
+    runner = CountingRunner(
+        model, model.new_kv_storage(facts.num_pages), facts, config.max_running, is_ahead=is_ahead
+    )
     runner.reads, runner.draws = [], []
     engine = Engine(config, runner)
     for name, params in ROWS.items():
