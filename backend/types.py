@@ -357,7 +357,7 @@ class ScheduledChunk:
     @property
     def samples(self) -> bool:
         """True if the chunk includes the sequence's last token, whose logits give the next token."""
-        return self.end >= len(self.sequence.tokens)
+        return self.start + self.num_tokens >= len(self.sequence.tokens)
 
 
 @dataclass(frozen=True, slots=True)

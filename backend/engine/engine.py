@@ -222,7 +222,9 @@ class Engine:
         self, plan: Plan, computed: Plan, result: StepResult, failed: dict[Sequence, str]
     ) -> list[StepOutput]:
         """Commit what was computed of a plan; its outputs, and those of the requests that failed."""
-        sampled, partial = computed.sampled, [c.sequence for c in computed.chunks if not c.samples]
+        sampled = computed.sampled
+        is_whole = len(sampled) == len(computed.chunks)
+        partial = [] if is_whole else [c.sequence for c in computed.chunks if not c.samples]
         told = [*failed, *(chunk.sequence for chunk in sampled), *partial]
         outputs = self._fail(failed) + self._commit(computed, sampled, result)
         outputs += [StepOutput(request_id=sequence.request.request_id) for sequence in partial]

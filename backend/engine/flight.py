@@ -18,8 +18,9 @@ class Flight:
     def take_off(self) -> None:
         """Count its tokens as computed, and those that it draws as pending: the next step is planned."""
         for chunk in live(self.plan).chunks:
-            chunk.sequence.num_computed_tokens = chunk.end
-            chunk.sequence.num_pending = int(chunk.samples)
+            sequence = chunk.sequence
+            sequence.num_computed_tokens = end = chunk.start + chunk.num_tokens
+            sequence.num_pending = int(end >= len(sequence.tokens))
 
     def land(self) -> tuple[Plan, StepResult]:
         """Wait for the step. Returns the part of its plan that still matters, and its result.
@@ -41,7 +42,7 @@ class Flight:
         return plan, result.select(drawn, is_sound)
 
     def turn_back(self) -> Plan:
-        """The step failed: none of its tokens is computed. Returns the part of its plan that still matters."""
+        """The step failed: none of its tokens is computed. Returns the part of its plan that matters."""
         plan = live(self.plan)
         for chunk in plan.chunks:
             chunk.sequence.num_computed_tokens, chunk.sequence.num_pending = chunk.start, 0

@@ -351,6 +351,8 @@ def _finite_chunks(plan: Plan, step: PreparedStep, hidden: Tensor) -> tuple[list
     """
     sequences: list[Sequence] = []
     is_finite: list[Tensor] = []
+    if len(step.offsets) == step.step_input.token_ids.shape[0] == len(step.sampled):
+        return [], []  # decodes alone
     for chunk, offset in zip(plan.chunks, step.offsets, strict=True):
         if (chunk.num_tokens > 1 and not chunk.draft) or not chunk.samples:
             sequences.append(chunk.sequence)

@@ -12,7 +12,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 BENCHMARKS = (
     "adapters", "background", "cache", "cache_index", "cache_semantic", "chaos", "engine", "faults",
-    "gateway", "gpu", "grammars", "guardrails", "parallel", "policy", "prefix", "replicas", "soak",
+    "gateway", "gpu", "grammars", "guardrails", "host", "parallel", "policy", "prefix", "replicas", "soak",
     "speculative", "stall", "step", "translation", "tune",
 )  # fmt: skip
 
