@@ -319,7 +319,6 @@ def _decodes_next(sequence: Sequence) -> bool:
     return (
         sequence.status is SequenceStatus.RUNNING
         and sequence.num_uncomputed_tokens == 1
-        and not sequence.num_pending
         and sequence.num_output_tokens > 0
     )
 

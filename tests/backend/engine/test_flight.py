@@ -73,6 +73,17 @@ def test_pages_are_published_when_their_step_was_read() -> None:
     assert len(engine.kv.cached_digests()) == 2
 
 
+def test_who_waits_for_a_page_in_flight_does_not_compute_it_as_well() -> None:
+    runner = Noting()
+    engine = new_engine(runner, max_batch_tokens=32)
+    engine.add(ask("a", [7] * 40, 2))
+    engine.step()
+    engine.add(ask("b", [7] * 40, 2))
+    outputs = drain(engine)
+    assert outputs["b"][0].num_cached_tokens == 32
+    assert text(outputs["a"]) == text(outputs["b"]) == expected([7] * 40, 2)
+
+
 def test_drafts_wait_for_the_tokens_before_them() -> None:
     runner, prompt = Noting(), [3, 4, 5]
     answer = expected(prompt, 24)
@@ -91,8 +102,11 @@ class Failing(Noting):
     place = ""
     at_step = 0
 
+    def will_fail(self, place: str, plan: Plan) -> bool:
+        return self.place == place and len(self.plans) >= self.at_step and len(plan.chunks) > 1
+
     def _fail(self, place: str, plan: Plan) -> None:
-        if self.place == place and len(self.plans) >= self.at_step and len(plan.chunks) > 1:
+        if self.will_fail(place, plan):
             self.place = ""
             raise RuntimeError(place)
 
@@ -109,6 +123,8 @@ class FailingStep(LaunchedFake):
         assert isinstance(self.runner, Failing)
         self.runner._fail("draw", self.plan)
         LaunchedFake.draw(self)
+        if self.runner.will_fail("read", self.plan):  # then what it draws is not what it should
+            self.runner.last_draws |= dict.fromkeys(self.rows, 0)
 
     def read(self) -> StepResult:
         result = LaunchedFake.read(self)
