@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -152,11 +153,21 @@ def dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
+def statements(path: Path) -> Iterator[ast.AST]:
+    """All statements of a file, wherever in it, without the expressions: those are most of its nodes."""
+    waiting: list[ast.AST] = [ast.parse((ROOT / path).read_text("utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        inner = ast.stmt | ast.excepthandler | ast.match_case
+        waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, inner)]
+
+
 @cache
 def imports(path: Path) -> set[str]:
     """Modules and names that a file imports, wherever in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -173,8 +184,7 @@ def has_own_test(path: Path, files: set[Path]) -> bool:
 
 
 def has_functions(path: Path) -> bool:
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in statements(path))
 
 
 def untested_modules() -> set[Path]:
