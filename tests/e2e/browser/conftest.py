@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from gateway.auth import tenant_id
-from tests.e2e.browser.watched import Watched, chromium
+from tests.e2e.browser.watched import SCRIPTED, Watched, chromium
 from tests.e2e.conftest import starting
 from tests.e2e.server import Server
 from tests.e2e.upstream import Upstream
@@ -73,6 +73,15 @@ def console(
 def pages(browser: Browser, console: Server) -> Iterator[Watched]:
     """Pages of the gateway; nothing goes wrong in them."""
     pages = Watched(browser, console.root_url)
+    yield pages
+    pages.close()
+    assert pages.faults == []
+
+
+@pytest.fixture(scope="module")
+def scripted(browser: Browser) -> Iterator[Watched]:
+    """Pages of a console whose gateway is the test itself; nothing goes wrong in them."""
+    pages = Watched(browser, SCRIPTED)
     yield pages
     pages.close()
     assert pages.faults == []

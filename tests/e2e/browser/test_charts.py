@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Page, Route
 
-from gateway.console.pages import HEADERS, MEDIA_TYPES, STATIC
-from tests.e2e.browser.watched import Watched
+from tests.e2e.browser.watched import SCRIPTED, Watched, gives_file
 
-ORIGIN = "http://localhost:9"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser) -> Iterator[Page]:
+def page(scripted: Watched) -> Page:
     """A page of the console's origin, whose gateway answers nothing but files."""
-    pages = Watched(browser, ORIGIN)
 
     def answer(route: Route) -> None:
-        name = route.request.url.removeprefix(f"{ORIGIN}/console/")
-        if (STATIC / name).is_file():
-            kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
-            route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
-        else:
+        if not gives_file(route):
             route.fulfill(body="<!doctype html><title>t</title><body>", content_type="text/html")
 
-    page = pages.open()
+    page = scripted.open()
     page.route("**/*", answer)
-    page.goto(f"{ORIGIN}/")
-    yield page
-    faults = [*pages.faults]
-    pages.close()
-    assert faults == []
+    page.goto(f"{SCRIPTED}/")
+    return page
 
 
 def call(page: Page, name: str, *arguments: Any) -> Any:  # noqa: ANN401

@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Page, Route
 
-from gateway.console.pages import HEADERS, MEDIA_TYPES, STATIC
-from tests.e2e.browser.watched import Watched
+from tests.e2e.browser.watched import SCRIPTED, Watched, gives_file
 
-ORIGIN = "http://localhost:9"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'`${alert(3)}&lt;"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": HOSTILE, "arguments": '{"a'}}
@@ -32,13 +30,11 @@ class Gateway:
         self.status = 200
 
     def handle(self, route: Route) -> None:
-        path = route.request.url.removeprefix(ORIGIN)
+        path = route.request.url.removeprefix(SCRIPTED)
         self.headers.append(route.request.headers)
-        if path.startswith("/console/"):
-            name = path.removeprefix("/console/") or "index.html"
-            kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
-            route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
-        elif path == "/v1/models":
+        if gives_file(route):
+            return
+        if path == "/v1/models":
             encoder = {"id": "encoder", "mode": "embedding"}
             route.fulfill(json={"data": [encoder, *({"id": name} for name in self.models)]})
         elif path == "/v1/chat/completions":
@@ -59,15 +55,8 @@ def stream(*deltas: dict[str, Any], end: str = "data: [DONE]\n\n") -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(browser: Browser) -> Iterator[Watched]:
-    pages = Watched(browser, ORIGIN)
-    yield pages
-    pages.close()
-
-
-@pytest.fixture(scope="module")
-def opened(pages: Watched) -> Page:
-    return pages.open()
+def opened(scripted: Watched) -> Page:
+    return scripted.open()
 
 
 @pytest.fixture
@@ -79,14 +68,14 @@ def gateway(opened: Page) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def page(opened: Page, pages: Watched, gateway: Gateway) -> Iterator[Page]:
+def page(opened: Page, scripted: Watched, gateway: Gateway) -> Iterator[Page]:
     """The playground as it is at first; nothing may go wrong in it."""
     opened.goto("about:blank")
-    opened.goto(f"{ORIGIN}/console/#playground")
+    opened.goto(f"{SCRIPTED}/console/#playground")
     opened.get_by_label("Prompt").wait_for()
     yield opened
-    faults = [*pages.faults]
-    pages.faults.clear()
+    faults = [*scripted.faults]
+    scripted.faults.clear()
     assert faults == []
 
 
@@ -261,11 +250,11 @@ def test_errors_are_shown_and_leave_the_conversation_as_it_was(page: Page, gatew
     assert [turn["content"] for turn in gateway.bodies[-1]["messages"]] == ["again"]
 
 
-def test_a_gateway_that_is_gone(page: Page, gateway: Gateway, pages: Watched) -> None:
+def test_a_gateway_that_is_gone(page: Page, gateway: Gateway, scripted: Watched) -> None:
     gateway.answer = lambda route: route.abort("connectionrefused")
     send(page, "hello")
     assert "does not answer" in shown(page)
-    pages.faults.clear()  # Chromium writes of it
+    scripted.faults.clear()  # Chromium writes of it
 
 
 def test_stop_ends_the_request(page: Page, gateway: Gateway) -> None:
@@ -292,7 +281,7 @@ def test_snippets_say_the_same_as_the_page(page: Page, gateway: Gateway) -> None
         program = ast.parse(str(snippet.text_content()))
         send(page, prompt)
         body = gateway.bodies[-1]
-        assert words[:3] == ["curl", "-N", f"{ORIGIN}/v1/chat/completions"]
+        assert words[:3] == ["curl", "-N", f"{SCRIPTED}/v1/chat/completions"]
         assert json.loads(words[-1]) == body
         calls = [node for node in ast.walk(program) if isinstance(node, ast.Call) and node.keywords]
         create = max(calls, key=lambda call: len(call.keywords))
@@ -308,7 +297,7 @@ def test_the_key_is_sent_in_a_header_only(page: Page, gateway: Gateway) -> None:
     assert gateway.headers[-1]["authorization"] == "Bearer sk-secret"
     assert (
         page.evaluate("document.cookie + location.href + localStorage.length")
-        == f"{ORIGIN}/console/#playground0"
+        == f"{SCRIPTED}/console/#playground0"
     )
     page.get_by_role("button", name="Show as curl").click()
     assert "sk-secret" not in page.content()

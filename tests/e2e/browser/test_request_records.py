@@ -7,12 +7,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
-from gateway.console.pages import HEADERS, MEDIA_TYPES, STATIC
-from tests.e2e.browser.watched import NARROW, Watched, accessibility_faults, horizontal_scroll_px
+from tests.e2e.browser.watched import (
+    NARROW,
+    SCRIPTED,
+    Watched,
+    accessibility_faults,
+    gives_file,
+    horizontal_scroll_px,
+)
 
-ORIGIN = "http://localhost:9"
 HOSTILE = "<img src=x onerror=alert(1)>/\"'&lt;"
 BARS = [
     (0, "http", 0, 1000, "chat, 200"),
@@ -66,11 +71,8 @@ class Gateway:
         self.refusal = ""
 
     def handle(self, route: Route) -> None:
-        request, path = route.request, route.request.url.removeprefix(ORIGIN)
-        if path.startswith("/console/"):
-            name = path.removeprefix("/console/") or "index.html"
-            kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
-            route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
+        request, path = route.request, route.request.url.removeprefix(SCRIPTED)
+        if gives_file(route):
             return
         self.asked.append((request.method, path))
         if self.refusal:
@@ -89,15 +91,8 @@ class Gateway:
 
 
 @pytest.fixture(scope="module")
-def pages(browser: Browser) -> Iterator[Watched]:
-    pages = Watched(browser, ORIGIN)
-    yield pages
-    pages.close()
-
-
-@pytest.fixture(scope="module")
-def opened(pages: Watched) -> Page:
-    return pages.open(size=NARROW, is_dark=True)
+def opened(scripted: Watched) -> Page:
+    return scripted.open(size=NARROW, is_dark=True)
 
 
 @pytest.fixture
@@ -109,14 +104,14 @@ def gateway(opened: Page) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def page(opened: Page, pages: Watched, gateway: Gateway) -> Iterator[Page]:
+def page(opened: Page, scripted: Watched, gateway: Gateway) -> Iterator[Page]:
     """The tab, in which nothing may go wrong."""
-    opened.goto(f"{ORIGIN}/console/#requests")
+    opened.goto(f"{SCRIPTED}/console/#requests")
     opened.get_by_role("button", name="first/id").wait_for()
     yield opened
     opened.goto("about:blank")  # the tab asks again and again, and must not once nothing answers it
-    faults = [*pages.faults]
-    pages.faults.clear()
+    faults = [*scripted.faults]
+    scripted.faults.clear()
     assert faults == []
 
 

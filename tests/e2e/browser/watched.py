@@ -14,9 +14,12 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Request,
+    Route,
     expect,
     sync_playwright,
 )
+
+from gateway.console.pages import HEADERS, MEDIA_TYPES, STATIC
 
 FLAGS = (
     "--no-sandbox",
@@ -35,6 +38,18 @@ GRAVE = ("serious", "critical")
 WCAG_AA = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
 REFUSED = "Failed to load resource: the server responded with a status of "
 """What Chromium writes about each answer that is an error, whether or not the page expects it."""
+
+SCRIPTED = "http://localhost:9"
+"""Where the console is whose gateway is a test."""
+
+
+def gives_file(route: Route) -> bool:
+    """Whether a page of SCRIPTED asks for one of the console's files, which it then gets."""
+    name = route.request.url.removeprefix(f"{SCRIPTED}/console/") or "index.html"
+    if is_file := (STATIC / name).is_file():
+        kind = MEDIA_TYPES["." + name.rpartition(".")[2]].decode()
+        route.fulfill(body=(STATIC / name).read_bytes(), content_type=kind, headers=HEADERS)
+    return is_file
 
 
 @contextmanager

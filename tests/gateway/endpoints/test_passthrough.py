@@ -29,6 +29,7 @@ from tests.gateway.connection import Connection
 
 NO_LIMITS, NO_ADMIN = Limits(), AdminSection()
 KEY = "sk-upstream-0123456789"
+CANARY = "canary-of-a-path"
 AUDIO = bytes(range(256)) * 1000
 
 
@@ -267,7 +268,8 @@ async def test_each_request_leaves_a_record_and_can_be_cancelled(upstream: Upstr
     async with app.lifespan_context(app), http_client(app, authorization="Bearer one") as client:
         await client.post("/v1/audio/json", json={})
         await client.post("/v1/audio/json", json={}, headers={"authorization": "Bearer two"})
-        await client.post("/v1/audio/wrong", json={})
+        await client.post("/v1/audio/wrong", json={"input": CANARY})
+        assert (await client.post(f"/v1/audio/%2e%2e/{CANARY}?{CANARY}", json={})).status_code == 404
         slow = asyncio.create_task(client.post("/v1/audio/slow", json={}))
         while not (running := (await client.get("/admin/requests/in-flight")).json()["data"]):
             await asyncio.sleep(0.001)
@@ -277,12 +279,15 @@ async def test_each_request_leaves_a_record_and_can_be_cancelled(upstream: Upstr
         await client.post(f"/admin/requests/{running[0]['id']}/cancel", json={})
         assert (await slow).json()["error"]["code"] == "request_cancelled"
         assert (await client.post("/v1/audio/json", json={})).status_code == 429
-        rows = (await client.get("/admin/requests")).json()["data"]
+        listed = await client.get("/admin/requests")
+        assert CANARY not in listed.text
+        rows = listed.json()["data"]
         whole = (await client.get(f"/admin/requests/{rows[-1]['id']}")).json()
     errors = [(row["status"], row["error"]) for row in rows]
     assert errors == [
         (429, "RateLimited"),
         (499, "Cancelled"),
+        (404, "NotFound"),
         (400, "InvalidRequest"),
         (403, "Forbidden"),
         (200, ""),
