@@ -81,7 +81,7 @@ async def test_models(engine_http: httpx.AsyncClient) -> None:
     listing = (await engine_http.get("/v1/models")).json()
     assert listing["object"] == "list"
     for entry in listing["data"]:
-        assert set(entry) <= {*Model.model_fields, "max_model_len", "pricing", "root"}
+        assert set(entry) <= {*Model.model_fields, "max_model_len", "mode", "pricing", "root"}
         Model.model_validate_json(json.dumps(entry), strict=True)
 
 
