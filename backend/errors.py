@@ -107,3 +107,7 @@ class FrameError(EngineError):
 
 class PageShortage(EngineError):
     """No free page and nothing evictable: the sequence waits or is preempted."""
+
+
+class DeviceLost(EngineError):
+    """The device fails whatever it is asked from now on: the process has to end."""

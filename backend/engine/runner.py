@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from backend.engine.grammars import masked_draws
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
+from backend.errors import DeviceLost
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kernels.upload import upload
@@ -36,6 +38,16 @@ from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogp
 
 _RESTORED_TOKENS = 512
 """Tokens of one forward pass that computes a lost state again."""
+
+
+@contextmanager
+def _on_device() -> Iterator[None]:
+    """Raise DeviceLost for an error after which a GPU fails all that it is asked; not for want of memory."""
+    try:
+        with torch.inference_mode():
+            yield
+    except torch.AcceleratorError as error:
+        raise DeviceLost(f"the device of the model is lost: {error}") from error
 
 
 class ModelRunner:
@@ -86,7 +98,7 @@ class ModelRunner:
         step.draw()
         return step.read()
 
-    @torch.inference_mode()
+    @_on_device()
     def launch(self, plan: Plan) -> _LaunchedStep:
         """Prepare, and queue the forward pass. Raises as `run`."""
         if self._adapters is not None:
@@ -103,7 +115,7 @@ class ModelRunner:
         logits = self._logits(step, hidden) if step.sampled else None
         return _LaunchedStep(self, plan, step, hidden, layers, checked, checks, logits)
 
-    @torch.inference_mode()
+    @_on_device()
     def _draw(self, launched: _LaunchedStep, logits: Tensor) -> None:
         """Queue the draw from `logits` [N, V], which it changes, and the step's download."""
         table, step = self._table, launched.prepared
@@ -118,7 +130,7 @@ class ModelRunner:
             parts += scores(original.logits, token_ids[original.rows], max(wanted.values()))
         launched.wanted, launched.download = wanted, Download(parts)
 
-    @torch.inference_mode()
+    @_on_device()
     def _read(self, launched: _LaunchedStep) -> StepResult:
         """Wait for the step's download, verify drafts, and note what was drawn."""
         plan, step, checked = launched.plan, launched.prepared, launched.checked

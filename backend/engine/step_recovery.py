@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from backend.engine.runner_protocol import Runner, StepResult
-from backend.errors import AdapterError
+from backend.errors import AdapterError, DeviceLost
 from backend.types import Plan, ScheduledChunk, Sequence
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ class StepRecovery:
         return self.sift(plan, result)
 
     def again(self, plan: Plan, error: Exception) -> tuple[Plan, StepResult, dict[Sequence, str]]:
-        """What `run` returns, for a plan that this error has failed."""
+        """What `run` returns, for a plan that this error has failed. Raises DeviceLost as it is."""
+        if isinstance(error, DeviceLost):
+            raise error
         failed: dict[Sequence, str] = {}
         return self._sift(*self._run_each_alone(plan, error, failed), failed)
 
@@ -111,6 +113,8 @@ class StepRecovery:
         chunk = ScheduledChunk(chunk.sequence, chunk.start, chunk.num_tokens - len(chunk.draft))
         try:
             result = self._runner.run(Plan([chunk]))
+        except DeviceLost:
+            raise
         except Exception as error:  # noqa: BLE001 - see run
             _record_failure(chunk, error, failed)
         else:

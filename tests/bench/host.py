@@ -46,7 +46,7 @@ class NoDevice:
         """Nothing to open."""
 
     def forward(self, token_ids: Tensor, context: object, layers: object) -> Tensor:
-        """As many rows as there are tokens."""
+        """The hidden states of as many tokens."""
         return self._hidden[: len(token_ids)]
 
     def logits(self, hidden: Tensor, rows: object = None) -> Tensor:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backend.engine.engine import Engine
 from backend.engine.runner_protocol import StepResult
+from backend.errors import DeviceLost
 from backend.types import Plan, Request, SamplingParams
 from tests.backend.engine.fake_runner import EOS, FakeRunner, LaunchedFake, expected
 from tests.backend.engine.test_engine import ask, drain, new_engine, text
@@ -101,6 +102,7 @@ class Failing(Noting):
 
     place = ""
     at_step = 0
+    error: Exception = RuntimeError("a step fails")
 
     def will_fail(self, place: str, plan: Plan) -> bool:
         return self.place == place and len(self.plans) >= self.at_step and len(plan.chunks) > 1
@@ -108,7 +110,7 @@ class Failing(Noting):
     def _fail(self, place: str, plan: Plan) -> None:
         if self.will_fail(place, plan):
             self.place = ""
-            raise RuntimeError(place)
+            raise self.error
 
     def launch(self, plan: Plan) -> LaunchedFake:
         self._fail("launch", plan)
@@ -146,6 +148,18 @@ def test_what_a_step_has_failed_is_computed_again(place: str, at_step: int) -> N
     assert runner.place == "", "it has failed"
     for name, prompt in prompts.items():
         assert text(outputs[name]) == expected(prompt, 12)
+
+
+@pytest.mark.parametrize("place", ["launch", "draw", "read"])
+def test_nothing_is_tried_again_on_a_device_that_is_lost(place: str) -> None:
+    runner = Failing()
+    runner.place, runner.error = place, DeviceLost("gone")
+    engine = new_engine(runner)
+    for name in ("a", "b"):
+        engine.add(ask(name, [1, 2, 3], 12))
+    with pytest.raises(DeviceLost, match="gone"):
+        drain(engine)
+    assert all(len(plan.chunks) > 1 for plan in runner.plans)
 
 
 def test_unsound_logits_end_only_their_request() -> None:

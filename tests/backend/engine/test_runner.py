@@ -15,8 +15,8 @@ import torch
 from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
-from backend.engine.runner import ModelRunner
-from backend.errors import PromptTooLong
+from backend.engine.runner import ModelRunner, _on_device
+from backend.errors import DeviceLost, PromptTooLong
 from backend.models.loaded import LoadedModel, load_model
 from backend.sampling import logprobs as logprobs_module
 from backend.types import Request, SamplingParams
@@ -269,3 +269,10 @@ def test_not_a_number_in_an_early_chunk_reaches_no_other_page(
     found = run(engine, [ask("bad", [198, *qwen3.prompts[3]]), ask("good", qwen3.prompts[2])])
     assert [t for o in found["good"] for t in o.token_ids] == qwen3.greedy[2]
     assert_finite(engine)
+
+
+def test_errors_of_an_accelerator_mean_that_it_is_lost_and_want_of_memory_does_not() -> None:
+    lost = torch.AcceleratorError("an illegal memory access was encountered")
+    for raised, expected in ((lost, DeviceLost), (torch.OutOfMemoryError("no room"), torch.OutOfMemoryError)):
+        with pytest.raises(expected), _on_device():
+            raise raised
