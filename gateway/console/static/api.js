@@ -17,6 +17,10 @@ export class ApiError extends Error {
   }
 }
 
+/** What the page waits for shows as a line at its top, after a moment. */
+let pending = 0;
+const wait = (change) => document.body.toggleAttribute("data-busy", (pending += change) > 0);
+
 /** The response of a request, once its head has come. Raises ApiError. */
 export async function send(path, { method = "GET", body, signal } = {}) {
   const headers = { "x-penstock-console": "1" };
@@ -25,11 +29,14 @@ export async function send(path, { method = "GET", body, signal } = {}) {
   const data = body === undefined ? undefined : JSON.stringify(body);
   const cache = method === "GET" ? "no-store" : "default"; // a POST's would tell the gateway's own cache to step aside
   let response;
+  wait(1);
   try {
     response = await fetch(BASE + path, { method, headers, body: data, signal, credentials: "omit", cache });
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
     throw new ApiError("The gateway does not answer. Is it up?", 0, "unreachable");
+  } finally {
+    wait(-1);
   }
   if (response.ok && response.headers.get("content-type")?.startsWith("text/html"))
     throw new ApiError("Something else than the gateway has answered with a page: does a proxy ask you to sign in?", response.status, "no_gateway");

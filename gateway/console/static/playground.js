@@ -225,8 +225,9 @@ export async function mount(root, signal) {
     fill(state);
     stop = new AbortController();
     signal.addEventListener("abort", () => stop?.abort());
-    go.disabled = true;
     halt.disabled = false;
+    if (document.activeElement === go) halt.focus(); // a disabled button loses it
+    go.disabled = true;
     try {
       const asked = columns.map((each) => each.ask(stop.signal)); // each has read the prompt by now
       prompt.value = kept.prompt = "";
@@ -236,6 +237,7 @@ export async function mount(root, signal) {
     } finally {
       stop = null;
       go.disabled = false;
+      if (document.activeElement === halt) go.focus();
       halt.disabled = true;
     }
   }

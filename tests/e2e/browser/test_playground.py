@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.browser.watched import SCRIPTED, Watched, gives_file
 
@@ -255,6 +255,18 @@ def test_a_gateway_that_is_gone(page: Page, gateway: Gateway, scripted: Watched)
     send(page, "hello")
     assert "does not answer" in shown(page)
     scripted.faults.clear()  # Chromium writes of it
+
+
+def test_send_and_stop_hand_on_the_focus_and_waiting_shows(page: Page, gateway: Gateway) -> None:
+    held: list[Route] = []
+    gateway.answer = held.append
+    page.get_by_label("Prompt").fill("hello")
+    page.get_by_role("button", name="Send").press("Enter")
+    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+    expect(page.locator("body[data-busy]")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Send")).to_be_focused()
+    expect(page.locator("body[data-busy]")).to_have_count(0)
 
 
 def test_stop_ends_the_request(page: Page, gateway: Gateway) -> None:
