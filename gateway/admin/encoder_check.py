@@ -13,7 +13,7 @@ from cache.verify import Verifier
 from gateway.encoder_fit import EncoderFit
 from guardrails.checks.classifier import load_classifier
 from policies.conditions import Condition
-from policies.convert import KeyPath
+from policies.convert import KeyPath, nearest_place
 from policies.document import Policies
 from policies.errors import Place, PolicyError, Problem
 from policies.load import Loaded
@@ -74,10 +74,7 @@ def _lacking(loaded: Loaded, fit: EncoderFit) -> Iterator[Problem]:
 
 
 def _place(loaded: Loaded, reader: _Reader) -> Place:
-    place = reader.key if reader.key in loaded.places else reader.place
-    while place not in loaded.places:  # an item of a list: the nearest key above it
-        place = place[:-1]
-    return loaded.places[place]
+    return nearest_place(loaded.places, reader.key if reader.key in loaded.places else reader.place)
 
 
 def _given(fit: EncoderFit) -> dict[KeyPath, Callable[[], object]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -31,9 +32,9 @@ from guardrails.checks.check import CHECK_ERRORS, open_check
 from guardrails.checks.patterns import LinearRule
 from guardrails.scan.pattern_prefix import UnsupportedPattern
 from policies.comparisons import Known, doubts
-from policies.convert import KeyPath
-from policies.document import EncoderModel, EngineModel, ModelEntry
-from policies.errors import Place, PolicyError, Problem
+from policies.convert import KeyPath, nearest_place
+from policies.document import EncoderModel, EngineModel, ModelEntry, Policies
+from policies.errors import PolicyError, Problem
 from policies.languages import LANGUAGES as ISO_LANGUAGES
 from policies.load import Loaded, load_folder, without_secrets
 from policies.names import nearest
@@ -75,14 +76,27 @@ def check_loaded(loaded: Loaded, embed: Embed | None = None, *, is_trusted: bool
 
 def _broken_parts(loaded: Loaded) -> Iterator[Problem]:
     """Problems of the files and packages that the policies name."""
-    lacking = lacks_of(loaded.policies)
-    for name, entry in loaded.policies.models.items():
+    for key, run in _named_parts(loaded.policies):
         check_time()
-        if ("models", name, entry.kind) not in lacking:
-            yield from _problems(name, entry, loaded.places)
-    yield from _broken_estimates(loaded)
+        try:
+            run()
+        except (CheckpointError, AdapterError, SettingsError, WeightsError) as error:
+            yield Problem(nearest_place(loaded.places, key), f"{'.'.join(key)}: {error}")
     yield from _broken_checks(loaded)
     yield from encoder_problems(loaded)
+
+
+def _named_parts(policies: Policies) -> Iterator[Check]:
+    lacking = lacks_of(policies)
+    for name, entry in policies.models.items():
+        path: KeyPath = ("models", name, entry.kind)
+        if path not in lacking:
+            yield from (((*path, *keys), run) for keys, run in _checks(name, entry))
+    for place, action in policies.actions():
+        section = action.choose or action.cascade
+        if section is not None and section.estimate is not None:
+            key = (*place.split("."), action.destination, "estimate")
+            yield key, partial(load_estimate, section.estimate)
 
 
 def _undetected_languages(loaded: Loaded) -> Iterator[Problem]:
@@ -92,21 +106,9 @@ def _undetected_languages(loaded: Loaded) -> Iterator[Problem]:
     told = {warning.place for warning in loaded.warnings}
     for path, action in loaded.policies.actions():
         if isinstance(action, Rule) and action.when:
-            place = _place(loaded, (*path.split("."), "when"))
+            place = nearest_place(loaded.places, (*path.split("."), "when"))
             for doubt in () if place in told else doubts(action.when, {"signals.language": known}):
                 yield Problem(place, doubt)
-
-
-def _broken_estimates(loaded: Loaded) -> Iterator[Problem]:
-    for path, action in loaded.policies.actions():
-        section = action.choose or action.cascade
-        if section is None or section.estimate is None:
-            continue
-        try:
-            load_estimate(section.estimate)
-        except WeightsError as error:
-            key = (*path.split("."), action.destination, "estimate")
-            yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
 
 
 def _broken_patterns(loaded: Loaded) -> Iterator[Problem]:
@@ -119,7 +121,7 @@ def _broken_patterns(loaded: Loaded) -> Iterator[Problem]:
                 LinearRule(rules.regex, lambda: None)
             except UnsupportedPattern as error:
                 key = ("guardrails", "profiles", name, "patterns", pattern, "regex")
-                yield Problem(_place(loaded, key), f"{'.'.join(key)} cannot be used: {error}")
+                yield Problem(nearest_place(loaded.places, key), f"{'.'.join(key)} cannot be used: {error}")
 
 
 def _broken_checks(loaded: Loaded) -> Iterator[Problem]:
@@ -130,13 +132,7 @@ def _broken_checks(loaded: Loaded) -> Iterator[Problem]:
             except CHECK_ERRORS as error:
                 part = "options" if isinstance(error, msgspec.ValidationError) else "check"
                 key = ("guardrails", "profiles", name, "checks", own, part)
-                yield Problem(_place(loaded, key), f"{'.'.join(key)}: {error}")
-
-
-def _place(loaded: Loaded, key: KeyPath) -> Place:
-    while key not in loaded.places:  # an item of a list: the nearest key above it
-        key = key[:-1]
-    return loaded.places[key]
+                yield Problem(nearest_place(loaded.places, key), f"{'.'.join(key)}: {error}")
 
 
 def _remedy(error: ApiError, probe: Probe, loaded: Loaded) -> str:
@@ -169,18 +165,6 @@ async def _failed_probes(loaded: Loaded, embed: Embed | None) -> list[Problem]:
             continue
         found += [Problem(place, f"probe {name!r}: {failure}") for failure in failures(probe, decision)]
     return found
-
-
-def _problems(name: str, entry: ModelEntry, places: Mapping[KeyPath, Place]) -> Iterator[Problem]:
-    for keys, run in _checks(name, entry):
-        path: KeyPath = ("models", name, entry.kind, *keys)
-        try:
-            run()
-        except (CheckpointError, AdapterError, SettingsError) as error:
-            place = path
-            while place not in places:  # a default: the section that it belongs to
-                place = place[:-1]
-            yield Problem(places[place], f"{'.'.join(path)}: {error}")
 
 
 def _checks(name: str, entry: ModelEntry) -> Iterator[Check]:
