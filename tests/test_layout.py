@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -153,11 +153,11 @@ def dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-def statements(path: Path) -> Iterator[ast.AST]:
-    """All statements of a file, wherever in it, without the expressions: those are most of its nodes."""
-    waiting: list[ast.AST] = [ast.parse((ROOT / path).read_text("utf-8"))]
+def statements(source: str) -> Iterator[ast.AST]:
+    """All statements, wherever in the source, without the expressions: those are most of the nodes."""
+    waiting: deque[ast.AST] = deque([ast.parse(source)])
     while waiting:
-        node = waiting.pop()
+        node = waiting.popleft()
         yield node
         inner = ast.stmt | ast.excepthandler | ast.match_case
         waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, inner)]
@@ -167,7 +167,7 @@ def statements(path: Path) -> Iterator[ast.AST]:
 def imports(path: Path) -> set[str]:
     """Modules and names that a file imports, wherever in it."""
     found: set[str] = set()
-    for node in statements(path):
+    for node in statements((ROOT / path).read_text("utf-8")):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -184,7 +184,8 @@ def has_own_test(path: Path, files: set[Path]) -> bool:
 
 
 def has_functions(path: Path) -> bool:
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in statements(path))
+    source = (ROOT / path).read_text("utf-8")
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in statements(source))
 
 
 def untested_modules() -> set[Path]:
@@ -233,7 +234,8 @@ def test_what_serves_requests_finds_sections_by_name() -> None:
         f"{path}:{node.lineno}"
         for path in served
         if not any(folder in path.parents for folder in commands)
-        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
+        if "id(" in (source := (ROOT / path).read_text("utf-8"))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
     }
     assert calls == set()
@@ -252,7 +254,7 @@ def asserts_of_none(text: str) -> list[int]:
     """The lines of a module that assert that something is not None."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(text))
+        for node in statements(text)
         if isinstance(node, ast.Assert)
         for part in ast.walk(node.test)
         if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.IsNot)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.test_layout import ROOT, statements
+
 PACKAGES = ("gateway", "cache", "router", "guardrails", "policies", "backend")
 ASKING = ("is_", "has_")
 MUTATORS = {
@@ -42,8 +42,8 @@ MUTATORS = {
 }
 
 
-def asking_functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+def asking_functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in statements(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.lstrip("_").startswith(
             ASKING
         ):
@@ -91,7 +91,7 @@ def is_local(owner: ast.expr, own: set[str]) -> bool:
 def test_functions_that_ask_have_no_effects() -> None:
     found = {}
     for path in (path for package in PACKAGES for path in ROOT.glob(f"{package}/**/*.py")):
-        for function in asking_functions(ast.parse(path.read_text(encoding="utf-8"))):
+        for function in asking_functions(path.read_text(encoding="utf-8")):
             if changed := effects(function):
                 found[f"{path.relative_to(ROOT)}:{function.name}"] = changed
     assert not found
@@ -110,7 +110,7 @@ def test_functions_that_ask_have_no_effects() -> None:
     ],
 )
 def test_effects_are_found(body: str) -> None:
-    (function,) = asking_functions(ast.parse(f"def _is_ready(self, key):\n    {body}\n    return True"))
+    (function,) = asking_functions(f"def _is_ready(self, key):\n    {body}\n    return True")
     assert effects(function)
 
 
@@ -118,5 +118,5 @@ def test_effects_are_found(body: str) -> None:
     "body", ["count = 1", "found = []\n    found.append(key)", "return key in self.seen", "self.get(key)"]
 )
 def test_reading_is_no_effect(body: str) -> None:
-    (function,) = asking_functions(ast.parse(f"def has_room(self, key):\n    {body}"))
+    (function,) = asking_functions(f"def has_room(self, key):\n    {body}")
     assert not effects(function)

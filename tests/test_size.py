@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.test_layout import ROOT, statements
+
 PACKAGES = ("gateway", "cache", "router", "guardrails", "policies", "backend")
 
 MAX_FILE_LINES = 500
@@ -65,7 +66,7 @@ def faults_of(path: Path) -> Iterator[tuple[str, str]]:
     text = path.read_text(encoding="utf-8")
     if len(text.splitlines()) > MAX_FILE_LINES:
         yield name, f"{len(text.splitlines())} lines"
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(text):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from ((f"{name}:{node.name}", fault) for fault in function_faults(node))
 
