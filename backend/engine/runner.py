@@ -42,7 +42,7 @@ _RESTORED_TOKENS = 512
 
 @contextmanager
 def _on_device() -> Iterator[None]:
-    """Raise DeviceLost for an error after which a GPU fails all that it is asked; not for want of memory."""
+    """Raise DeviceLost for an error after which a GPU fails all that it is asked; not for lack of memory."""
     try:
         with torch.inference_mode():
             yield
