@@ -100,6 +100,8 @@ class World:
         finally:
             self.upstream.released.set()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for server in self.servers:  # which give back what a request held after its last byte
+                await asyncio.to_thread(server.settle)
 
 
 @pytest.fixture(scope="module")
