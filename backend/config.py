@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-DeviceName = Literal["auto", "cpu", "cuda"]
+DeviceName = str  # auto, cpu, cuda or cuda:N
 DtypeName = Literal["auto", "float32", "bfloat16"]
 KVDtypeName = Literal["auto", "float32", "bfloat16", "int8", "fp8"]
 RopeType = Literal["default", "linear", "llama3", "yarn", "longrope", "proportional"]
@@ -89,8 +89,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kv_dtype: KVDtypeName = "auto"  # of stored keys and values; fp8 is E4M3
     quantize: QuantizeConfig | None = None
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory
-    # None: on a CPU 25 % of the free memory, at most 1 GiB; on CUDA 85 % of what the weights leave
+    # None: on a CPU 25 % of the free memory, at most 1 GiB; on CUDA what is left of `gpu_memory`
     kv_cache_bytes: int | None = None
+    gpu_memory: float = 0.85  # share of the card's memory for weights, KV memory and steps
     num_pages: int | None = None  # overrides kv_cache_bytes
     max_batch_tokens: int = 2048
     max_running: int = 128

@@ -230,7 +230,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "With one, all weights (*.safetensors) must be listed. `builtin:` models are always checked."
         ),
     ] = {}
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$",
+            description="`auto` (`cuda` if it is there), `cpu`, `cuda`, or a card by its number: `cuda:1`.",
+        ),
+    ] = "auto"
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     kv_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "int8", "fp8"],
@@ -246,6 +252,15 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     max_model_tokens: Positive | None = None
     kv_cache_bytes: Positive | None = None
+    gpu_memory: Annotated[
+        float,
+        Meta(
+            ge=0.05,
+            le=0.98,
+            description="Share of a GPU's memory that this engine takes in all: KV memory gets what weights "
+            "leave of it, unless `kv_cache_bytes` or `num_pages` is set. Engines on one card share it out.",
+        ),
+    ] = 0.85
     num_pages: Positive | None = None
     max_batch_tokens: Annotated[
         int,

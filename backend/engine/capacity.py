@@ -20,7 +20,6 @@ from backend.types import PAGE_TOKENS
 logger = logging.getLogger(__name__)
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
-_CUDA_SHARE = 0.85
 _STATES_SHARE, _CHECKPOINTS_SHARE = 0.5, 0.25
 """The most of the KV memory that recurrent states of running requests take, and kept copies of them."""
 
@@ -71,7 +70,7 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
         page_bytes = model.kv_layout.page_bytes + drafter_page_bytes
         budget = config.kv_cache_bytes
         if budget is None:
-            budget = _default_bytes(model.device)
+            budget = _default_bytes(config, model.device)
         if states is not None:
             budget -= sum(state_slots(config, states)) * states.slot_bytes
         if config.kv_cache_bytes is None:
@@ -135,7 +134,7 @@ def state_slots(config: EngineConfig, states: StateLayout) -> StateSlots:
 
     Raises CheckpointError if no request could run.
     """
-    memory = config.kv_cache_bytes or _default_bytes(states.device)
+    memory = config.kv_cache_bytes or _default_bytes(config, states.device)
     num_running = min(config.max_running, int(memory * _STATES_SHARE) // states.slot_bytes)
     if num_running < 1:
         raise CheckpointError(
@@ -173,9 +172,22 @@ def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:
     return 2 * config.max_running * -(-longest // PAGE_TOKENS)
 
 
-def _default_bytes(device: torch.device) -> int:
+def _default_bytes(config: EngineConfig, device: torch.device) -> int:
+    """What weights leave of the engine's share of a GPU, or a part of the host's memory.
+
+    Raises CheckpointError with the numbers where the card has no room.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * _CUDA_SHARE)
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(device)
+        own, share = torch.cuda.memory_reserved(device), int(total * config.gpu_memory)
+        if (left := min(int(free * config.gpu_memory), share - own)) <= 0:
+            raise CheckpointError(
+                f"model {config.model!r} may take {share} of {total} bytes of {device}, as gpu_memory is "
+                f"{config.gpu_memory:g}; its weights take {own}, and {free} are free: raise gpu_memory, end "
+                "what else is on the card, or quantize the weights"
+            )
+        return left
     return min(int(_available_bytes() * _CPU_SHARE), _CPU_CEILING_BYTES)
 
 

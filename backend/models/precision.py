@@ -88,9 +88,21 @@ def is_small(model: ModelConfig) -> bool:
 
 def _device(config: EngineConfig) -> torch.device:
     has_cuda = torch.cuda.is_available()
-    if config.device == "cuda" and not has_cuda:
+    if config.device == "cpu" or (config.device == "auto" and not has_cuda):
+        return torch.device("cpu")
+    device = torch.device("cuda" if config.device == "auto" else config.device)
+    if not has_cuda:
         raise CheckpointError(
-            f"model {config.model!r} is configured for device 'cuda', but torch finds none here; "
+            f"model {config.model!r} is configured for device {config.device!r}, but torch finds none here; "
             "install a CUDA build of torch and the driver, or set device to 'cpu' or 'auto'"
         )
-    return torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+    number, count = config.device.removeprefix("cuda:"), torch.cuda.device_count()
+    if not number.isdigit():
+        return device
+    if int(number) >= count:
+        raise CheckpointError(
+            f"model {config.model!r} is configured for device {config.device!r}, but torch finds "
+            f"'cuda:0' to 'cuda:{count - 1}' here"
+        )
+    torch.cuda.set_device(device)  # kernels in Triton are launched on the current one
+    return device

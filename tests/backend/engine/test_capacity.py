@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from backend.config import EngineConfig
-from backend.engine.capacity import num_pages_for, runner_facts
+from backend.engine.capacity import _default_bytes, num_pages_for, runner_facts
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
 from backend.kv.storage import KVStorage
@@ -147,3 +147,33 @@ def test_where_all_layers_have_windows_pages_are_as_many_as_can_be_used(tmp_path
     config = config_of(tmp_path, kv_cache_bytes=40 * model.kv_layout.page_bytes, max_running=8)
     facts = runner_facts(config, model)
     assert (facts.num_window_pages, facts.num_pages, facts.max_model_tokens) == (40, 2 * 8 * 32, 512)
+
+
+@pytest.mark.parametrize(
+    ("free", "own", "left"),
+    [
+        (70, 16, 52),  # alone on the card
+        (40, 16, 34),  # another has the rest, and a step needs memory too
+        (84, 70, None),  # weights leave nothing of the share
+        (0, 16, None),
+    ],
+)
+def test_a_gpu_is_shared_out(
+    free: int,
+    own: int,
+    left: int | None,
+    checkpoint: Path,
+    model: LoadedModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """80 bytes' worth, of which 0.85 are this engine's, in the unit of a page."""
+    unit = model.kv_layout.page_bytes
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * unit, 80 * unit))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: own * unit)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    config = config_of(checkpoint)
+    if left is None:
+        with pytest.raises(CheckpointError, match="raise gpu_memory, end what else is on the card"):
+            _default_bytes(config, torch.device("cuda"))
+    else:
+        assert _default_bytes(config, torch.device("cuda")) == left * unit

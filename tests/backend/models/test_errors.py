@@ -220,3 +220,10 @@ def test_missing_shard_and_broken_index(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without cuda")
 def test_cuda_asked_for_and_absent(checkpoint: Path) -> None:
     refuse(checkpoint, "'cuda'", "'auto'", device="cuda")
+    refuse(checkpoint, "'cuda:1'", "'auto'", device="cuda:1")
+
+
+def test_a_card_that_is_not_there(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    refuse(checkpoint, "'cuda:2'", "'cuda:0' to 'cuda:1'", device="cuda:2")
