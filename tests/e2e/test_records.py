@@ -20,7 +20,7 @@ from tests.e2e.upstream import Upstream
 
 POLICIES = """
 tenants:
-  team: {{keys: [{team}], limits: {{usd_per_day: 1000}}}}
+  team: {{keys: [{team}], limits: {{usd_per_day: 1000000}}}}
   small: {{keys: [{small}], limits: {{requests_per_minute: 1}}}}
 routes: {{auto: {{model: remote}}, either: {{model: broken, fallback: {{any: [remote]}}}}}}
 models:
