@@ -58,6 +58,7 @@ export function mount(root, signal) {
     button.disabled = true;
     await post(urlOf(row, "/cancel"), {}, signal);
     await poll();
+    if (document.activeElement === document.body) running.firstChild.focus(); // its row has gone
   }, failed);
 
   function list() {

@@ -158,7 +158,7 @@ def test_the_slowest_come_first_where_that_is_asked(page: Page) -> None:
 
 def test_a_request_is_cancelled_by_its_id_and_tenant(page: Page, gateway: Gateway) -> None:
     page.get_by_role("button", name="Cancel running/id").click()
-    expect(page.get_by_text("In flight: 0")).to_be_visible()
+    expect(page.get_by_role("region", name="In flight: 0")).to_be_focused()
     (asked,) = [path for method, path in gateway.asked if method == "POST"]
     path, _, query = asked.partition("?")
     assert path == "/admin/requests/running%2Fid/cancel"
