@@ -113,6 +113,9 @@ def policy_files(folder: Path) -> list[Path]:
     )
     if not files:
         raise PolicyError([Problem(Place(str(folder)), "holds no *.yaml file; put models.yaml there")])
+    others = [p for p in files if p.exists() and not (p.is_file() or p.is_dir())]  # a named pipe would wait
+    if others:
+        raise PolicyError([Problem(Place(str(path)), "is not a file") for path in others])
     return files
 
 

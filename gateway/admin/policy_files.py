@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import InvalidRequest
+from gateway.processes.policy_watch import without_wait
 from gateway.settings import DEFAULT_POLICIES
 from policies.errors import Place, PolicyError, Problem
 from policies.load import policy_files
@@ -254,9 +255,8 @@ def _content(path: Path) -> bytes | None:
 def _read(path: Path) -> bytes:
     """At most a byte more than a policy file may have. Raises PolicyError."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe would wait
-        with open(opened, "rb") as file:
-            if stat.S_ISREG(os.fstat(opened).st_mode):
+        with open(path, "rb", opener=without_wait) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read(MAX_FILE_BYTES + 1)
         message = "is not a file"
     except OSError as error:

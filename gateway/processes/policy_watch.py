@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,10 +86,16 @@ def _at_rest(folder: Path, give_up_s: float) -> Stamp:
     return latest
 
 
+def without_wait(path: str, flags: int) -> int:
+    """An opener of files: a named pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _rest_s(folder: Path, file: FileStamp) -> float:
     """Longer for a file that ends inside a line: a writer may be at work on it."""
     try:
-        with (folder if folder.is_file() else folder / file.name).open("rb") as opened:
+        path = folder if folder.is_file() else folder / file.name
+        with open(path, "rb", opener=without_wait) as opened:
             opened.seek(max(0, file.size - 1))
             return REST_S if opened.read(1) == b"\n" else LONG_REST_S
     except OSError:

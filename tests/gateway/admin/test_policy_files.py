@@ -268,6 +268,15 @@ def test_a_named_pipe_is_not_waited_for(folder: PolicyFolder) -> None:
         folder.files()
 
 
+def test_a_folder_with_a_files_name_is_told_and_leaves_nothing_open(folder: PolicyFolder) -> None:
+    (folder.path / "b.yaml").mkdir()
+    opened = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(PolicyError, match=r"b.yaml: cannot be read: Is a directory"):
+            folder.files()
+    assert os.listdir("/proc/self/fd") == opened
+
+
 def test_one_file_in_place_of_a_folder(folder: PolicyFolder) -> None:
     single = PolicyFolder(folder.path / "a.yaml")
     change(single, "a.yaml", "x-one: 1\n")

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.processes.policy_watch import PolicyWatch, read_at_rest, stamp
 from policies.errors import Place, PolicyError, Problem
+from policies.load import load_folder
 from tests.gateway.processes.test_managed_process import until
 
 
@@ -107,3 +108,9 @@ def test_other_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     assert stamp(tmp_path) == before and stamp(tmp_path / "a.yaml") == before
     assert stamp(tmp_path / "missing") == ()
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    with pytest.raises(PolicyError, match=r"a.yaml: is not a file"):
+        read_at_rest(tmp_path, lambda: load_folder(tmp_path))
