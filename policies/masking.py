@@ -12,6 +12,7 @@ import yaml
 
 from policies.nodes import nodes_of
 from policies.redaction import HIDDEN, hidden, looks_secret, without_keys
+from policies.time_limit import check_time
 
 _SHOWN, _DOUBTED, _SECRET = range(3)
 """What a field's values may show: all, what does not look like a secret, nothing."""
@@ -20,11 +21,12 @@ _SURE = re.compile(
     r"|secrets?|authorization|bearer|token|(?:api|access|auth|bearer|refresh|secret)[-_ ]?tokens)\Z"
 )
 """How the names of fields end that never hold anything but secrets."""
-_DOUBTFUL = re.compile(r"(?i)keys?|credentials|.*_env")
+_DOUBTFUL = re.compile(r"(?i).*(?:keys?|credentials|proxy|_env)")
 _HARMLESS = r"\$\{[A-Z_][A-Z0-9_]*\}|key-[0-9a-f]{8}|null|~"
 """References, ids of keys, nothing."""
 _HARMLESS_VALUE = re.compile(_HARMLESS)
 _HARMLESS_LINE = re.compile(rf"['\"]?(?:{_HARMLESS})['\"]?[\s,}}\]]*|['\"]{{2}}[\s,}}\]]*")
+_BEARER = re.compile(r"(?i)(\bbearer\s+)[^\s'\",#][^\s'\",]*")
 _PROPERTY = re.compile(r"[&!]\S*")
 _HEADER = re.compile(r"[|>][-+0-9]*")
 _TO_LINE_END = re.compile(r"\S[^\r\n]*")
@@ -45,14 +47,15 @@ def masked(text: str, secrets: Collection[str]) -> str:
     try:
         shown = "".join(_rendered(text, nodes_of(text)))
     except yaml.YAMLError:
-        shown = _by_lines(text, is_broken=True)
+        shown = _by_lines(_BEARER.sub(rf"\1{HIDDEN}", text), is_broken=True)
     return mark + without_keys(hidden(shown, secrets))
 
 
 def _rendered(text: str, documents: Sequence[yaml.Node]) -> Iterator[str]:
     """The text, part by part: of nodes, and what is between them."""
     end, shown, own = 0, "", ""
-    for node, level, is_key in _levels(documents):
+    for node, level in _levels(documents):
+        check_time()
         first, last = node.start_mark.index, node.end_mark.index
         if not isinstance(node, yaml.ScalarNode):
             found = _PROPERTY.match(text, first) if level == _SECRET else None
@@ -61,37 +64,40 @@ def _rendered(text: str, documents: Sequence[yaml.Node]) -> Iterator[str]:
             continue
         yield _between(text[end:first], shown, own)
         own = text[first:last]
-        shown = own if is_key and not level else _value(own, node.value, level)
+        shown = _value(own, node.value, level)
         yield shown
         end = last
     yield _between(text[end:], shown, own)
 
 
-def _levels(documents: Sequence[yaml.Node]) -> list[tuple[yaml.Node, int, bool]]:
-    """Each node in the order of the text, with what it may show, and whether it is a key.
+def _levels(documents: Sequence[yaml.Node]) -> list[tuple[yaml.Node, int]]:
+    """Each node in the order of the text, with what it may show.
 
     What an alias repeats is shown as in the most careful of the fields that it is in.
     """
-    found: dict[int, tuple[yaml.Node, int, bool]] = {}
-    left = [(document, _SHOWN, False) for document in documents]
+    found: dict[int, tuple[yaml.Node, int]] = {}
+    left = [(document, _SHOWN) for document in documents]
     while left:
-        node, level, is_key = left.pop()
+        node, level = left.pop()
         if id(node) in found and found[id(node)][1] >= level:
             continue
-        found[id(node)] = node, level, is_key
+        found[id(node)] = node, level
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                left += (key, level, True), (value, max(level, _level_of(key)), False)
+                left += (key, level), (value, max(level, _level_of(key)))
         elif isinstance(node, yaml.SequenceNode):
-            left += ((item, level, False) for item in node.value)
+            left += ((item, level) for item in node.value)
     return sorted(found.values(), key=lambda each: each[0].start_mark.index)
 
 
 def _level_of(key: yaml.Node) -> int:
-    return _level(key.value) if isinstance(key, yaml.ScalarNode) else _SECRET  # policies have no other keys
+    if not isinstance(key, yaml.ScalarNode) or _secret_start(key.value) is not None:
+        return _SECRET  # policies have no such keys; without a space YAML reads `token:a` as one
+    return _level(key.value)
 
 
 def _level(name: str) -> int:
+    name = name.strip(" \t'\"")
     if _SURE.search(name):
         return _SECRET
     return _DOUBTED if _DOUBTFUL.fullmatch(name) else _SHOWN
@@ -107,9 +113,17 @@ def _value(text: str, value: object, level: int) -> str:
     if is_scalar and len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         head = tail = text[0]
     inner = text[len(head) : len(text) - len(tail)]
-    if level == _SECRET or (level == _DOUBTED and looks_secret(inner)):
+    is_secret = level == _SECRET or (level == _DOUBTED and looks_secret(inner))
+    if is_secret or (isinstance(value, str) and value != inner and _is_veiled(inner, value)):
         return head + _TO_LINE_END.sub(HIDDEN, inner) + tail
     return head + _by_lines(inner) + tail if ":" in inner or "=" in inner else text
+
+
+def _is_veiled(text: str, value: str) -> bool:
+    """Whether a value has a key, a login or a query of a URL that is not found in it as it is written."""
+    words = " ".join(value.split())
+    clean = without_keys(words)
+    return clean != words and clean.split() != without_keys(text).split()
 
 
 def _between(text: str, shown: str, own: str) -> str:
@@ -130,6 +144,7 @@ def _by_lines(text: str, *, is_broken: bool = False) -> str:
 
     def shown(found: re.Match[str]) -> str:
         nonlocal width, was_comment, is_open, is_endless
+        check_time()
         line = found[0]
         indent = _INDENT.match(line)
         assert indent is not None

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from policies import nodes
+from policies.errors import PolicyError
 from policies.masking import masked
+from policies.time_limit import at_most
 
 CASES = [  # what a file has, and what is shown of it
     ("password: hunter22", "password: ***"),
@@ -54,6 +56,20 @@ CASES = [  # what a file has, and what is shown of it
     ("password: a1\npassword: a2\n", "password: ***\npassword: ***\n"),
     ("пароль: 1\nclient_secret: a1\n", "пароль: 1\nclient_secret: ***\n"),
     ("access_tokens: [a1]\nmax_tokens: 5\n", "access_tokens: [***]\nmax_tokens: 5\n"),
+    ("my_key: b1c2d3e4f5a6b7c8\nproxy: b1c2d3e4f5a6b7c8\n", "my_key: ***\nproxy: ***\n"),
+    # Names that YAML reads as a part of a longer one
+    ("headers: {authorization:a1}\n", "headers: {authorization:***}\n"),
+    ("x: {api_key:a1, timeout: 5}\n", "x: {api_key:***, timeout: 5}\n"),
+    ("password:a1 : a2\nx: 1\n", "password:*** : ***\nx: 1\n"),
+    ('client_secret": Basic a1\nx: 1\n', 'client_secret": ***\nx: 1\n'),
+    ("'token ': a1\nx: 1\n", "'token ': ***\nx: 1\n"),
+    # URLs and keys as YAML may write them
+    (r'x: "redis:\/\/:a1@h"', 'x: "***"'),
+    (r'x: ["https:\/\/h\/?key=a1", "https:\/\/u:a1@h", y]', 'x: ["***", "***", y]'),
+    (r'x: "https://u:a1\x40h"', 'x: "***"'),
+    ('x: "https://u:a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
+    ('x: "https://u@a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
+    ("x: |\n  Say hello to\n  https://u:a1@h\n", "x: |\n  Say hello to\n  https://***@h\n"),
     # Anchors, documents, line ends
     ("x: &a a1\npassword: *a\n", "x: ***\npassword: *a\n"),
     ("a: &x {b: &y [a1]}\nc: *y\ntoken: *x\n", "a: *** {***: *** [***]}\nc: *y\ntoken: *x\n"),
@@ -109,6 +125,11 @@ def test_a_files_text_shows_no_secret(loader: None, text: str, shown: str) -> No
 def test_files_that_ship_are_shown_as_they_are(path: Path) -> None:
     text = path.read_text()
     assert masked(text, ()) == text
+
+
+def test_reading_a_file_ends_with_its_time() -> None:
+    with at_most(0), pytest.raises(PolicyError, match="take over 0 s"):
+        masked("# x: 1", ())
 
 
 def test_digests_variables_and_ids_of_keys_are_shown() -> None:
