@@ -28,11 +28,11 @@ _KEY_ID = re.compile(r"key-[0-9a-f]{8}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _PREFIXED = re.compile(
     r"\b(?:sk|rk|gsk|csk|hf|gh[opsu]|github_pat|glpat|xox[abprs]|xai|pplx|nvapi|tgp|fw)[-_][\w-]{5,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{10,}(?:\.[\w-]*)*|(?i:\bbearer\s+)[^\s'\",]+"
-    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{10,}(?:\.[\w-]*)*|"
+    r"(?i:\bbearer[ \t]+)[^\s'\",]+|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
 )
-_LOGIN = re.compile(r"(?<=://)[^\s/@'\"]+@")
-_QUERY = re.compile(r"(?<=://)([^\s'\"?]*\?)[^\s'\"]+")
+_PLACE = re.compile(r"(?<=://)[^\s'\"]+")
+"""What a URL has after its scheme."""
 _RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
 _SECRET_FIELD = re.compile(
     r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"
@@ -54,19 +54,34 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
 
 def without_keys(text: str) -> str:
     """A file's text without what has the form of a key, logins and queries of URLs; long digests stay."""
-    return _QUERY.sub(rf"\1{HIDDEN}", _PREFIXED.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", text)))
+    return _PLACE.sub(_without_query, _PREFIXED.sub(HIDDEN, _PLACE.sub(_without_login, text)))
+
+
+def _without_login(found: re.Match[str]) -> str:
+    """Passwords may hold "/", "@" and "?"; after a "?" an "@" may be of the query, and all is hidden."""
+    login, at, after = found[0].rpartition("@")
+    return HIDDEN + (at + after if "?" not in login else "") if at else after
+
+
+def _without_query(found: re.Match[str]) -> str:
+    path, mark, query = found[0].partition("?")
+    return path + mark + (HIDDEN if query else "")
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets, also quoted, escaped, broken over lines or in Base64."""
+    """The text without these secrets, also quoted, escaped, over lines or in Base64. Lines stay."""
     shapes = sorted((_shape(each) for each in secrets if len(each) >= MIN_CHARACTERS), key=_longest_first)
     for shape in shapes:
         for form in shape.forms:
-            text = text.replace(form, HIDDEN)
+            text = text.replace(form, HIDDEN + "\n" * form.count("\n"))
     squeezed = _squeezed(text)
     for shape in shapes:
         if shape.squeezed and shape.squeezed in squeezed:
-            text = re.sub(_GAP.join(map(_any_escape, shape.squeezed)), HIDDEN, text)
+            text = re.sub(
+                _GAP.join(map(_any_escape, shape.squeezed)),
+                lambda found: HIDDEN + "\n" * found[0].count("\n"),
+                text,
+            )
     return text
 
 
@@ -113,7 +128,7 @@ def base64_forms(secret: bytes) -> Iterator[str]:
 
 
 def _without_forms(text: str) -> str:
-    text = _LOGIN.sub(f"{HIDDEN}@", text)
+    text = _PLACE.sub(_without_login, text)
     text = _PREFIXED.sub(HIDDEN, text)
     return _RUN.sub(lambda found: HIDDEN if _is_random(found[0]) else found[0], text)
 

@@ -33,6 +33,7 @@ from guardrails.checks.personal_data.patterns import KINDS
 from guardrails.masking import Masking
 from guardrails.text import decoders, normalise, sentences
 from guardrails.text.windows import windows
+from policies.masking import masked
 from router.estimate import asking
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +79,7 @@ MORE_UNITS = (
     "“",
     "é",
     "A ",
+    "://",
 )
 """For scanners, which are few: numbers, Morse, marks."""
 UNITS = (*SHAPES.values(), *MORE_UNITS)
@@ -279,6 +281,7 @@ def _scanners() -> dict[str, Call]:
         "language_of": language_of,
         "languages_of": lambda text: languages.languages_of(text, windows(text)),
         "Masking.mask": lambda text: Masking(KINDS, "mask").mask(text),
+        "policies.masked": lambda text: masked(f"# {text}", ()),
         "asking_part": asking.asking_part,
         "ReasoningSplitter": lambda text: _pieces(ReasoningSplitter(begins_inside=True).push)(text),
         "EventReader": lambda text: _pieces(EventReader().feed)(text.encode()),

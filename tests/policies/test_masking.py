@@ -69,7 +69,11 @@ CASES = [  # what a file has, and what is shown of it
     (r'x: "https://u:a1\x40h"', 'x: "***"'),
     ('x: "https://u:a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
     ('x: "https://u@a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
+    ("x: Bearer\n  a1\ny: 1", "x: ***\n  ***\ny: 1"),
+    ("x: |\n  Bearer\n  a1\ny: 1", "x: |\n  ***\n  ***\ny: 1"),
     ("x: |\n  Say hello to\n  https://u:a1@h\n", "x: |\n  Say hello to\n  https://***@h\n"),
+    ("# redis://:a1@a2/a3@h/0\n", "# redis://***@h/0\n"),
+    ("# https://u:a1?a2@h http://h/?a1=a@a2\n", "# https://*** http://***\n"),
     # Anchors, documents, line ends
     ("x: &a a1\npassword: *a\n", "x: ***\npassword: *a\n"),
     ("a: &x {b: &y [a1]}\nc: *y\ntoken: *x\n", "a: *** {***: *** [***]}\nc: *y\ntoken: *x\n"),
@@ -84,6 +88,8 @@ CASES = [  # what a file has, and what is shown of it
     ("# password: |\n#   a1\n#   a2\n# x: y\nz: 1\n", "# password: |\n#   ***\n#   ***\n# x: y\nz: 1\n"),
     ("# api_keys:\n# - a1\n# The end.\n\nx: 1\n", "# api_keys:\n# - ***\n# ***\n\nx: 1\n"),
     ("x: |  # token: a1\n  y\n", "x: |  # token: ***\n  y\n"),
+    ("# Clients send a bearer\n# key of theirs.\n", "# Clients send a bearer\n# key of theirs.\n"),
+    ("# Xyz-\n  of-ours\nx: 1\n", "# ***\n\nx: 1\n"),
     ("system: 'the password: a1'\n", "system: 'the password: ***'\n"),
     ("system: |\n  Say it.\n  PASSWORD=a1\n", "system: |\n  Say it.\n  PASSWORD=***\n"),
     # What is no YAML
@@ -97,6 +103,7 @@ CASES = [  # what a file has, and what is shown of it
     ("a: {token: {b: a1,\nc: a2,\nx: 'a3", "a: {token: ***\n***\n***"),
     ("token: 'a1\nx: a2\n", "token: ***\n***\n"),
     ("x: \0\npassword: a1\n", "x: \0\npassword: ***\n"),
+    ("x: Bearer\n  a1\ny: 1\n]", "x: Bearer\n  ***\ny: 1\n]"),
     # What is no secret
     ("password: ${DB}\ntoken: '${T_1}'\n", "password: ${DB}\ntoken: '${T_1}'\n"),
     (
