@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -101,8 +102,9 @@ class PolicyChanges:
     async def show(self, call: HttpCall) -> None:
         """The files, and which version is served."""
         self._access.look(call)
-        files = await self._threads.run_beside(self._folder.files)
-        shown = {"locked": self._folder.locked, "has_records": bool(self._decision_log), "files": files}
+        folder = self._folder
+        found = await self._threads.run_beside(lambda: {"locked": folder.locked, "files": folder.files()})
+        shown = {"has_records": bool(self._decision_log), **found}
         await call.respond(msgspec.json.encode(msgspec.structs.asdict(self._control.state) | shown))
 
     async def check(self, call: HttpCall) -> None:
@@ -140,7 +142,8 @@ class PolicyChanges:
         return partial(self._drafts.check, asked.files, embed)
 
     async def _apply(self, caller: Principal, asked: DraftRequest) -> str:
-        with self._folder.alone():
+        with contextlib.ExitStack() as lock:
+            await self._threads.run_beside(partial(lock.enter_context, self._folder.alone()))
             work = partial(self._folder.change, asked.files, asked.base)
             before, after = await self._threads.run_beside(work)
             if problems := (await self._threads.run_beside(self._checking(asked), APPLY_LIMIT_S))["problems"]:

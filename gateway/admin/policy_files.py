@@ -114,7 +114,7 @@ class PolicyFolder:
         path = self._journal
         try:
             kept = {path.name: (before[path], data) for path, data in after.items()}
-            _replace(path, msgspec.json.encode(kept), mode=0o600)
+            _replace(path, msgspec.json.encode(kept), is_private=True)
             for path, data in after.items():
                 if _content(path) != before[path]:
                     raise _changed(path.name)
@@ -192,6 +192,9 @@ class PolicyFolder:
             except BlockingIOError:
                 message = "Another change of the policies is being applied: wait, then read the files again."
                 raise InvalidRequest(message, status=409, code="policies_busy") from None
+            except OSError as error:
+                message = f"{self.folder} cannot be locked ({error.strerror}): edit its files, then reload."
+                raise InvalidRequest(message, code="policies_read_only") from None
             self._undo()
             yield
         finally:
@@ -272,12 +275,15 @@ def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _replace(path: Path, data: bytes | None, mode: int = 0o644) -> None:
-    """All of it or nothing, also after a crash: another file first, then a rename. Raises OSError."""
+def _replace(path: Path, data: bytes | None, *, is_private: bool = False) -> None:
+    """All of it or nothing, also after a crash: another file first, then a rename. Raises OSError.
+
+    `is_private`: for this user alone, whatever was there.
+    """
     if data is None:
         path.unlink(missing_ok=True)
     else:
-        _rename_into(path, data, mode)
+        _rename_into(path, data, is_private)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -285,13 +291,14 @@ def _replace(path: Path, data: bytes | None, mode: int = 0o644) -> None:
         os.close(folder)
 
 
-def _rename_into(path: Path, data: bytes, mode: int) -> None:
+def _rename_into(path: Path, data: bytes, is_private: bool) -> None:
     for left in path.parent.glob(f".{path.name}.*.tmp"):  # by a process that was killed
         left.unlink(missing_ok=True)
     opened, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with open(opened, "wb") as file:
-            _keep_owner(path, opened, mode)
+            if not is_private:  # as it has been made
+                _keep_owner(path, opened)
             file.write(data)
             file.flush()
             os.fsync(opened)
@@ -301,12 +308,12 @@ def _rename_into(path: Path, data: bytes, mode: int) -> None:
         raise
 
 
-def _keep_owner(path: Path, opened: int, mode: int) -> None:
-    """Give a new file the owner and mode of the one that it replaces, or else this mode."""
+def _keep_owner(path: Path, opened: int) -> None:
+    """Give a new file the owner and mode of the one that it replaces."""
     try:
-        old = path.stat()
+        old = path.lstat()
     except FileNotFoundError:
-        os.fchmod(opened, mode)
+        os.fchmod(opened, 0o644)
         return
     own = os.fstat(opened)
     if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
+import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -243,11 +246,11 @@ async def test_files_that_cannot_be_put_back_are_told(
     base = {file["name"]: file["digest"] for file in files}
     replaced: list[Path] = []
 
-    def replace(path: Path, data: bytes | None, mode: int = 0o644) -> None:
+    def replace(path: Path, data: bytes | None, *, is_private: bool = False) -> None:
         if len(replaced) == 2:  # the journal, a file
             raise OSError(28, "No space left on device")
         replaced.append(path)
-        _replace(path, data, mode)
+        _replace(path, data, is_private=is_private)
 
     monkeypatch.setattr("gateway.admin.policy_files._replace", replace)
     change = {"models.yaml": FILES["models.yaml"] + "# more\n", "new.yaml": "x-new: 1\n"}
@@ -258,6 +261,24 @@ async def test_files_that_cannot_be_put_back_are_told(
     monkeypatch.setattr("gateway.admin.policy_files._replace", _replace)
     again = await client.post(f"{PATH}/apply", json={"files": {}, "base": {"models.yaml": "0"}})
     assert again.status_code == 409 and untouched(folder)  # the next change puts them back first
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EOPNOTSUPP, "policies_read_only"), (errno.EAGAIN, "policies_busy")]
+)
+async def test_a_folder_that_cannot_be_locked_is_told_and_no_event_loop_waits_for_it(
+    client: httpx.AsyncClient, folder: Path, number: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def flock(opened: int, flags: int) -> None:
+        seen.append(threading.get_ident())
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    answer = await client.post(f"{PATH}/apply", json={"files": {"new.yaml": "x-new: 1\n"}})
+    assert answer.status_code in (400, 409) and answer.json()["error"]["code"] == code
+    assert len(seen) == 1 and threading.get_ident() not in seen and untouched(folder)
 
 
 async def test_a_text_that_was_read_before_another_change_is_refused(

@@ -108,6 +108,17 @@ def _is_killed(work: Callable[[], object], step: int) -> bool:
         os._exit(1)
 
 
+def test_no_other_user_may_read_the_texts_that_are_kept(folder: PolicyFolder) -> None:
+    path, journal = folder.path / "a.yaml", folder.path / JOURNAL
+    for make in (lambda: journal.symlink_to(path), journal.touch):
+        make()
+        path.chmod(0o644)
+        folder.write({path: TEXT.encode()}, {path: TEXT.encode()})
+        status = journal.lstat()
+        assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o600, os.geteuid())
+        folder.settle()
+
+
 def test_a_change_that_is_being_made_is_not_undone(folder: PolicyFolder) -> None:
     path = folder.path / "a.yaml"
     with folder.alone():
