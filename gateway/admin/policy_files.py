@@ -33,6 +33,7 @@ _NEW_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}\.yaml")
 
 Texts = Mapping[Path, bytes | None]
 """What files hold; None: there is no such file."""
+NOTHING: Texts = {}
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
@@ -146,40 +147,57 @@ class PolicyFolder:
             self.settle()
         return left
 
-    def recover(self) -> None:
-        """Undo a change whose process has ended within it."""
+    def recover(self, served: Texts = NOTHING) -> None:
+        """Undo a change whose process has ended within it, unless these texts, which are served, have it.
+
+        Raises PolicyError for files that are left half-way.
+        """
         if os.path.lexists(self._journal):
-            with contextlib.suppress(InvalidRequest), self.alone():  # else it is being made
+            with contextlib.suppress(InvalidRequest), self.alone(served):  # else it is being made
                 pass
 
     @property
     def _journal(self) -> Path:
         return self.folder / JOURNAL
 
-    def _undo(self) -> None:
+    def _undo(self, served: Texts) -> None:
         try:
             opened = os.open(self._journal, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(opened, "rb") as file:
+                status = os.fstat(opened)
+                is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                text = file.read() if is_own else b"{}"  # another user's could have any file written
         except OSError:
             return  # there is none, or what is there is no file
-        with open(opened, "rb") as file:
-            status = os.fstat(opened)
-            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            text = file.read() if is_own else b"{}"  # another user's could have any file written
         try:
             kept = msgspec.json.decode(text, type=dict[str, tuple[bytes | None, bytes]])
         except msgspec.DecodeError:
             kept = {}
         pairs = {self.folder / Path(name).name: pair for name, pair in kept.items()}
-        before = {path: old for path, (old, _) in pairs.items()}
-        left = self.put_back(before, {path: new for path, (_, new) in pairs.items()})
+        after = {path: new for path, (_, new) in pairs.items()}
+        if after and all(served.get(path) == new for path, new in after.items()):
+            self.settle()
+            names = ", ".join(sorted(kept))
+            logger.warning("audit: %s are served as applied, by a process that has ended, and kept", names)
+            return
+        left = self.put_back({path: old for path, (old, _) in pairs.items()}, after)
+        if left and os.path.lexists(self._journal):
+            raise PolicyError([self._half_way(name) for name in left])
         told = f" but {', '.join(left)}" if left else ""
         logger.warning("a change of the policies was cut off; all files are as before it%s", told)
 
+    def _half_way(self, name: str) -> Problem:
+        message = (
+            "could not be put back after a change that was cut off; let the gateway write it, with room on "
+            f"the disk, and reload, or else set the file right and delete {self._journal}"
+        )
+        return Problem(Place(str(self.folder / name)), message)
+
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, served: Texts = NOTHING) -> Iterator[None]:
         """Be the only one of all workers that changes the folder. Raises InvalidRequest where another is.
 
-        What was cut off before is undone first.
+        What was cut off before is undone first, as `recover` does.
         """
         try:
             opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -195,7 +213,7 @@ class PolicyFolder:
             except OSError as error:
                 message = f"{self.folder} cannot be locked ({error.strerror}): edit its files, then reload."
                 raise InvalidRequest(message, code="policies_read_only") from None
-            self._undo()
+            self._undo(served)
             yield
         finally:
             os.close(opened)

@@ -39,6 +39,7 @@ class PolicyReader:
         self._checks_extras = checks_extras
         self._complete = complete
         self._texts: Mapping[Path, bytes] = {}
+        self._served: Mapping[Path, bytes] = {}
         self._version = ""
 
     def first(self) -> tuple[Policies, Settings]:
@@ -53,11 +54,17 @@ class PolicyReader:
 
     def again(self) -> tuple[Policies, Settings]:
         """Read them with every check, when no file is being written. Raises as `first`; it blocks."""
-        PolicyFolder(self._folder).recover()
+        PolicyFolder(self._folder).recover(self._served)
         texts, loaded = read_at_rest(self._folder, self._checked)
         if loaded.policies.version != self._version and (problems := [*_cut_files(self._texts, texts)]):
             raise PolicyError(problems)
         return self._keep(texts, loaded)
+
+    def on_served(self) -> None:
+        """Keep a change that was applied and is served, though the process that applied it has ended."""
+        self._served = self._texts
+        with contextlib.suppress(PolicyError):  # the next to read tells
+            PolicyFolder(self._folder).recover(self._served)
 
     def _checked(self) -> tuple[Mapping[Path, bytes], Loaded]:
         # Here: a start needs none of what it imports.

@@ -8,13 +8,12 @@ import os
 import socket
 import sys
 import time
-from pathlib import Path
 
 import msgspec
 
 from backend.server.json_log import writes_json
+from gateway.cli.start import Start
 from gateway.log import configure_logging
-from gateway.processes.reload import Load
 from gateway.processes.supervisor import Supervisor
 from gateway.settings import Settings, SettingsError
 from policies.document import Policies
@@ -25,11 +24,12 @@ BACKLOG = 2048
 """Connections that the kernel queues until a worker accepts them."""
 
 
-def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> int:
+def serve(start: Start) -> int:
     """Serve until a signal. Returns the exit code. Raises SettingsError when it cannot listen.
 
-    `load` reads the policies again, when the folder or file `watched` changes or an operator asks for it.
+    Policies are read again when their folder or file changes, or an operator asks for it.
     """
+    settings, policies = start.settings, start.policies
     configure_logging(settings.log_format)
     started_s = time.monotonic()
     listener = listen(settings.host, settings.port)
@@ -43,7 +43,8 @@ def serve(settings: Settings, policies: Policies, load: Load, watched: Path) -> 
             _print(banner(settings, policies, seconds))
 
     async def run() -> int:
-        return await Supervisor(settings, policies, listener, on_ready, load, watched).run()
+        more = start.load, start.folder, start.on_served
+        return await Supervisor(settings, policies, listener, on_ready, *more).run()
 
     return asyncio.run(run())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +32,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to serve; `load` reads policies and settings again."""
+    """What to serve; `load` reads policies and settings again, `on_served` is told that they are served."""
 
     folder: Path
     settings: Settings
     policies: Policies
     load: Load
+    on_served: Callable[[], None]
 
 
 def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
@@ -63,7 +64,7 @@ def prepare(options: argparse.Namespace, flags: dict[str, object]) -> Start:
 
     reader = PolicyReader(folder, complete, checks_extras=not only_flags, keys_file=chosen.keys_file)
     policies, complete_settings = reader.first()
-    return Start(folder, complete_settings, policies, reader.again)
+    return Start(folder, complete_settings, policies, reader.again, reader.on_served)
 
 
 def _check_only(options: argparse.Namespace, folder: Path) -> None:

@@ -63,9 +63,17 @@ class Reloader:
     """The current version, those before it, and the processes of the current one."""
 
     def __init__(
-        self, version: Version, backends: dict[str, Backend], load: Load, on_change: Callable[[], None]
+        self,
+        version: Version,
+        backends: dict[str, Backend],
+        load: Load,
+        on_change: Callable[[], None],
+        on_served: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called when a backend's state or `state` has changed."""
+        """`on_change` is called when a backend's state or `state` has changed.
+
+        `on_served` is called in a thread when what was loaded is served, before the caller is told.
+        """
         self.current = version
         self.backends = backends
         self.state = PolicyState(version.policies.version)
@@ -73,6 +81,7 @@ class Reloader:
         self._progress: dict[ManagedProcess, Progress] = {}
         self._load = load
         self._on_change = on_change
+        self._on_served = on_served
         self._serial = version.serial
         self._previous: list[Version] = []
         self._lock = asyncio.Lock()
@@ -86,12 +95,14 @@ class Reloader:
             try:
                 async with _limit(LOAD_TIMEOUT_S, "the policies were not read and their probes run"):
                     policies, settings = await in_thread(self._load)
-                if policies.version == old.policies.version:
-                    self._forget_error()
-                    return f"unchanged: {policies.version} is served already"
-                await self._change(policies, settings)
+                if policies.version != old.policies.version:
+                    await self._change(policies, settings)
             except Exception as error:  # noqa: BLE001 - whatever it is, the old version stays
                 raise self._failed(error) from None
+            await in_thread(self._on_served)
+            if policies.version == old.policies.version:
+                self._forget_error()
+                return f"unchanged: {policies.version} is served already"
             self._previous = [*self._previous, old][-MAX_KEPT:]
             return self._succeeded(old)
 

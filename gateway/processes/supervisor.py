@@ -44,10 +44,12 @@ class Supervisor:
         on_ready: Callable[[], None],
         load: Load,
         watched: Path | None = None,
+        on_served: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_ready` is called once, when every process is ready for the first time.
 
-        `load` reads the policies again; changes of the folder or file `watched` cause that.
+        `load` reads the policies again, which changes of the folder or file `watched` cause, and `on_served`
+        is told when they are served.
         """
         self._listener = listener
         self._on_ready = on_ready
@@ -72,7 +74,7 @@ class Supervisor:
         self._keys = KeysWatch(settings.keys_file, lambda: None) if settings.keys_file else None
         version = Version(1, policies, settings, tuple(sorted(set(policies.metric_names()))))
         load = load if self._watch is None else self._watch.reading(load)
-        self._reloader = Reloader(version, backends, load, self._send_statuses)
+        self._reloader = Reloader(version, backends, load, self._send_statuses, on_served)
         self._workers = [self._worker(number) for number in range(settings.workers)]
         self._reloader.workers = self._workers
         self._stop = asyncio.Event()

@@ -80,4 +80,4 @@ def run(options: argparse.Namespace) -> int:
     flags = {name: getattr(options, name) for name in names}
     flags["api_keys"] = tuple(options.api_keys) if options.api_keys else None
     start = prepare(options, flags)
-    return serve(start.settings, start.policies, start.load, start.folder)
+    return serve(start)

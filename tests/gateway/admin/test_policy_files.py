@@ -108,6 +108,40 @@ def _is_killed(work: Callable[[], object], step: int) -> bool:
         os._exit(1)
 
 
+def test_a_change_that_is_served_is_not_undone(
+    folder: PolicyFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process that applied it has ended before it could say so."""
+    path, other = folder.path / "a.yaml", folder.path / "b.yaml"
+    before, after = folder.change({"a.yaml": "x: 1", "b.yaml": "x: 2"}, {"a.yaml": folder.files()[0].digest})
+    folder.write(before, after)
+    with folder.alone({path: b"x: 1", other: b"x: 2"}):
+        assert folder.texts() == after and not (folder.path / JOURNAL).exists()
+    assert "audit: a.yaml, b.yaml are served as applied" in caplog.text
+    folder.put_back(before, after)
+    folder.write(before, after)
+    folder.recover({path: b"x: 1"})  # of a part of it
+    assert folder.texts() == {path: TEXT.encode()}
+
+
+def test_a_change_that_cannot_be_undone_is_an_error_until_it_can_be(
+    folder: PolicyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str | Path, other: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = folder.path / "a.yaml"
+    folder.write({path: TEXT.encode()}, {path: b"x: 1"})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(PolicyError, match=rf"a.yaml: could not be put back .* delete .*{JOURNAL}"):
+            folder.recover()
+        with pytest.raises(PolicyError), folder.alone():
+            pytest.fail("a change on top of half of another")
+    folder.recover()
+    assert folder.texts() == {path: TEXT.encode()}
+
+
 def test_no_other_user_may_read_the_texts_that_are_kept(folder: PolicyFolder) -> None:
     path, journal = folder.path / "a.yaml", folder.path / JOURNAL
     for make in (lambda: journal.symlink_to(path), journal.touch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.admin.policy_files import JOURNAL, PolicyFolder
 from gateway.cli.read_policies import PolicyReader
 from gateway.processes import policy_watch
 from gateway.settings import Settings
@@ -105,6 +107,59 @@ def test_a_file_that_is_written_in_pieces_is_read_when_it_is_complete(tmp_path: 
     began.wait()
     assert models(made.again()) == ["four", "one", "two"]
     thread.join()
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_an_applied_change_is_kept_once_it_is_served(tmp_path: Path, is_served: bool) -> None:
+    """Its worker was killed during the reload; an operator edits another file afterwards."""
+    made, folder, path = reader(tmp_path), PolicyFolder(tmp_path), tmp_path / "b.yaml"
+    more = f"{MORE}  three: {{upstream: {{base_url: 'http://h/v1'}}}}\n".encode()
+    with folder.alone():
+        folder.write({path: MORE.encode()}, {path: more})
+        assert models(made.again()) == ["one", "three", "two"]
+        if is_served:
+            made.on_served()
+            assert (tmp_path / JOURNAL).exists(), "it is its worker's while that lives"
+    (tmp_path / "c.yaml").write_text("# an edit\n")
+    assert models(made.again()) == ["one", *["three"] * is_served, "two"]
+    assert not (tmp_path / JOURNAL).exists()
+
+
+def test_an_applied_change_is_settled_before_another_worker_or_a_start_could_undo_it(tmp_path: Path) -> None:
+    made, folder, path = reader(tmp_path), PolicyFolder(tmp_path), tmp_path / "b.yaml"
+    with folder.alone():
+        folder.write({path: MORE.encode()}, {path: b"# none\n"})
+        made.again()
+    made.on_served()
+    assert not (tmp_path / JOURNAL).exists() and path.read_text() == "# none\n"
+
+
+def test_half_of_a_change_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, folder = reader(tmp_path), PolicyFolder(tmp_path)
+    path = tmp_path / "b.yaml"
+    folder.write({path: MORE.encode()}, {path: b"# none\n"})
+
+    def fail(opened: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        made.on_served()  # of what was read before
+        for read in (made.again, made.first):
+            with pytest.raises(PolicyError, match=r"b.yaml: could not be put back"):
+                read()
+    assert models(made.first()) == ["one", "two"] and path.read_text() == MORE
+
+
+def test_a_start_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reader(tmp_path)
+    (tmp_path / JOURNAL).touch()
+
+    def flock(opened: int, flags: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert models(made.first()) == ["one", "two"]
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:

@@ -109,6 +109,24 @@ async def test_a_key_of_the_keys_file_may_manage_policies(tmp_path: Path) -> Non
         await made.reload()
 
 
+async def test_only_what_is_served_is_called_so() -> None:
+    """What was read and is not served may be put back."""
+    newer, told = msgspec.structs.replace(OPEN, version="newer"), list[str]()
+    answers = iter([OPEN, Policies(version="refused"), newer])
+
+    def on_served() -> None:
+        told.append(made.current.policies.version)
+
+    version = Version(1, OPEN, Settings(), ())
+    made = Reloader(version, {}, lambda: (next(answers), Settings()), lambda: None, on_served)
+    await made.reload()
+    with pytest.raises(ReloadFailed):
+        await made.reload()
+    assert told == ["old"]
+    await made.reload()
+    assert told == ["old", "newer"]
+
+
 async def test_a_reload_says_what_is_gone() -> None:
     served = Policies(version="old", tenants={"a": Tenant(), "b": Tenant()})
     made = reloader(served, Policies(version="new", tenants={"b": Tenant()}))
