@@ -31,8 +31,8 @@ _PREFIXED = re.compile(
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{10,}(?:\.[\w-]*)*|"
     r"(?i:\bbearer[ \t]+)[^\s'\",]+|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
 )
-_PLACE = re.compile(r"(?<=://)[^\s'\"]+")
-"""What a URL has after its scheme."""
+_PLACE = re.compile(r"(:\\?/\\?/)([^\s'\"]+)")
+"""What a URL has after its scheme, also as JSON may write it."""
 _RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
 _SECRET_FIELD = re.compile(
     r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"
@@ -59,13 +59,15 @@ def without_keys(text: str) -> str:
 
 def _without_login(found: re.Match[str]) -> str:
     """Passwords may hold "/", "@" and "?"; after a "?" an "@" may be of the query, and all is hidden."""
-    login, at, after = found[0].rpartition("@")
-    return HIDDEN + (at + after if "?" not in login else "") if at else after
+    login, at, after = found[2].rpartition("@")
+    if at:
+        after = HIDDEN if "?" in login else f"{HIDDEN}@{after}"
+    return found[1] + after
 
 
 def _without_query(found: re.Match[str]) -> str:
-    path, mark, query = found[0].partition("?")
-    return path + mark + (HIDDEN if query else "")
+    path, mark, query = found[2].partition("?")
+    return found[1] + path + mark + (HIDDEN if query else "")
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:

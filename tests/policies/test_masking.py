@@ -65,13 +65,14 @@ CASES = [  # what a file has, and what is shown of it
     ("'token ': a1\nx: 1\n", "'token ': ***\nx: 1\n"),
     # URLs and keys as YAML may write them
     (r'x: "redis:\/\/:a1@h"', 'x: "***"'),
-    (r'x: ["https:\/\/h\/?key=a1", "https:\/\/u:a1@h", y]', 'x: ["***", "***", y]'),
+    (r'x: ["https:\/\/h\/?key=a1", "https:\/\x2fu:a1@h", y]', r'x: ["***", "***", y]'),
     (r'x: "https://u:a1\x40h"', 'x: "***"'),
     ('x: "https://u:a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
     ('x: "https://u@a\\\n  1@h"\ny: 1', 'x: "***\n  ***"\ny: 1'),
     ("x: Bearer\n  a1\ny: 1", "x: ***\n  ***\ny: 1"),
     ("x: |\n  Bearer\n  a1\ny: 1", "x: |\n  ***\n  ***\ny: 1"),
     ("x: |\n  Say hello to\n  https://u:a1@h\n", "x: |\n  Say hello to\n  https://***@h\n"),
+    (r"# redis:\/\/:a1@h", r"# redis:\/\/***@h"),
     ("# redis://:a1@a2/a3@h/0\n", "# redis://***@h/0\n"),
     ("# https://u:a1?a2@h http://h/?a1=a@a2\n", "# https://*** http://***\n"),
     # Anchors, documents, line ends
