@@ -68,6 +68,8 @@ INTERVAL_S, MAX_PAUSE_S = 1.0, 30.0
 BATCH_ROWS = 500
 """Rows of one transaction: with fewer than 32,766 parameters, which is what SQLite takes."""
 ERASED_AT_ONCE = 1000
+MAX_FAILED_FILLS = 3
+"""Tries to count older rows: a server may end what takes long."""
 MAX_WAITING = 50_000
 MAX_TOKENS = 1 << 40
 """An upstream may say what it likes: sums of eight million rows stay below 2**63."""
@@ -92,6 +94,7 @@ class UsageRows:
         self._waiting: deque[tuple[int, Receipt]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._is_filled = False  # sums have what was written before there were any
+        self._num_failed_fills = 0
 
     @property
     def fault(self) -> str:
@@ -143,9 +146,10 @@ class UsageRows:
         the primary key has each row once.
         """
         try:
+            if self._waiting and not self._is_filled:
+                await self._fill()
             while batch := list(itertools.islice(self._waiting, BATCH_ROWS)):
                 await self._database.write(partial(self._insert, batch))
-                self._is_filled = True
                 for _ in batch:
                     self._waiting.popleft()
         except Unavailable:
@@ -153,10 +157,22 @@ class UsageRows:
             return False
         return True
 
+    async def _fill(self) -> None:
+        """Count older rows in a transaction of its own; without them where that fails again and again."""
+        most = usage_sums.most_groups(self.policy.max_bytes, self.policy.keep_days)
+        try:
+            await self._database.write(lambda connection: usage_sums.fill(connection, most, self._now_s()))
+        except Unavailable:
+            self._num_failed_fills += 1
+            if self._num_failed_fills < MAX_FAILED_FILLS:
+                raise
+            self._on_fault("unavailable")
+            await self._database.write(usage_sums.mark_filled)  # fails as well where nothing can be written
+            logger.warning("charts of usage begin now: older rows could not be counted")
+        self._is_filled = True
+
     def _insert(self, batch: Sequence[tuple[int, Receipt]], connection: Connection) -> None:
         most = usage_sums.most_groups(self.policy.max_bytes, self.policy.keep_days)
-        if not self._is_filled:
-            usage_sums.fill(connection, most, self._now_s())
         row = f"({', '.join('?' * NUM_COLUMNS)})"
         values = [value for serial, receipt in batch for value in self._row(serial, receipt)]
         query = f"INSERT INTO usage_rows VALUES {', '.join([row] * len(batch))}"

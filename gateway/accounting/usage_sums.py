@@ -6,6 +6,7 @@ cannot be had from percentiles. A sum holds no user, key or text.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +17,15 @@ from gateway.accounting.counters import DAY_S
 from gateway.accounting.receipt import Receipt
 from gateway.database.database import Connection
 
+logger = logging.getLogger(__name__)
+
 LEVELS = {"minute": 16, "hour": 13, "day": 10}
 """Each with the length of its periods, which begin like "2026-11-28T09:46"."""
 KEPT_S = {"minute": 2 * 3600, "hour": 2 * DAY_S}
 """Days are kept as long as the rows."""
 PERIOD_S = {"minute": 60, "hour": 3600, "day": DAY_S}
+MOST_FILLED = 500_000
+"""Rows; they take some seconds, for which other gateways wait."""
 SUM_BYTES = 256
 """A sum with its key, about; measured with short names."""
 NAMES = ("tenant", "model", "route", "endpoint")
@@ -54,6 +59,7 @@ _INSERT = f"INSERT INTO {TABLE} ({_KEY}, {', '.join(COUNTS)}) VALUES ({', '.join
 _ADD = f"{_INSERT} ON CONFLICT ({_KEY}) DO UPDATE SET " + ", ".join(
     f"{name} = {TABLE}.{name} + excluded.{name}" for name in COUNTS
 )
+_HAS_DAYS = f"SELECT 1 FROM {TABLE} WHERE level = 'day' LIMIT 1"
 _COUNTED = {
     "requests": "COUNT(*)",
     "cache_hits": f"SUM(CASE WHEN cache IN {HITS} THEN 1 ELSE 0 END)",
@@ -106,11 +112,13 @@ def fill(connection: Connection, most: int, now_s: float) -> None:
     """Count the rows of a month that were written before there were sums, once.
 
     A mark is written in the same transaction; another gateway waits for that, and then finds the mark. Rows
-    have no times and no class of an error, and no minute is filled.
+    have no times and no class of an error, and no minute is filled. More than MOST_FILLED rows stay
+    uncounted: others must be able to write meanwhile.
     """
-    query = f"{_INSERT} ON CONFLICT DO NOTHING RETURNING 1"
-    is_first = connection.execute(query, ["filled", "", *[""] * len(NAMES), *_zeros()]).fetchall()
-    if not is_first or connection.execute(f"SELECT 1 FROM {TABLE} WHERE level = 'day' LIMIT 1").fetchall():
+    if not mark_filled(connection) or connection.execute(_HAS_DAYS).fetchall():
+        return
+    if connection.execute("SELECT 1 FROM usage_rows LIMIT 1 OFFSET ?", [MOST_FILLED]).fetchall():
+        logger.warning("charts of usage begin now: there are more than %s older rows", MOST_FILLED)
         return
     for level, span_s in (("hour", KEPT_S["hour"]), ("day", 30 * DAY_S)):
         length_s = PERIOD_S[level]
@@ -118,6 +126,12 @@ def fill(connection: Connection, most: int, now_s: float) -> None:
         for start_s in (last_s - ago_s for ago_s in range(0, span_s + 1, length_s)):
             query = _FILL.format(most=most, level=level, period=period_of(level, start_s))
             connection.execute(query, [start_s, start_s + length_s])
+
+
+def mark_filled(connection: Connection) -> bool:
+    """Say that older rows are counted; False if that was said before."""
+    query = f"{_INSERT} ON CONFLICT DO NOTHING RETURNING 1"
+    return bool(connection.execute(query, ["filled", "", *[""] * len(NAMES), *_zeros()]).fetchall())
 
 
 def _bounded(

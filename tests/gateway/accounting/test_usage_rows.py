@@ -337,9 +337,9 @@ async def test_rows_of_before_there_were_sums_are_counted_once(
     await database.write(partial(erase, TABLE))  # as a version without sums has left it
     killed = UsageRows(database, now_s=lambda: NOW_S)
     with monkeypatch.context() as patch:
-        patch.setattr(usage_sums, "erase", lambda *_: 1 / 0)  # after the sums, before the transaction's end
+        patch.setattr(usage_sums, "PERIOD_S", usage_sums.PERIOD_S | {"day": 0})  # after the sums of hours
         with pytest.raises(ZeroDivisionError):
-            await database.write(partial(killed._insert, [(1, receipt_with(tenant="lost"))]))
+            await killed._fill()
     await database.close()
     await asyncio.gather(*(write(opened, receipt_with(tenant=name)) for name in ("c", "d")))
     await write(opened, receipt_with(tenant="c"))
@@ -355,6 +355,38 @@ async def test_rows_of_before_there_were_sums_are_counted_once(
         assert (groups["b"]["errors_by_class"], groups["b"]["p50_s"]) == ({"other": 1}, None)
         assert groups["c"]["p50_s"] > 0
     await reading.close()
+
+
+async def test_rows_are_written_where_older_ones_cannot_be_counted(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a server ends what takes long, and where there are too many."""
+    await write(opened, receipt_with(), receipt_with())
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            usage_sums, "_FILL", "SELECT no_column FROM usage_rows WHERE ended_s > ? AND ended_s < ?"
+        )
+        await erased(opened)
+        faults: list[str] = []
+        rows = UsageRows(opened(), faults.append, lambda: NOW_S)
+        rows.receive(receipt_with())
+        await wait_for(lambda: not rows._waiting)
+        await rows.close()
+        assert faults == ["unavailable"] * usage_rows.MAX_FAILED_FILLS
+    assert (await read(opened))[0] == 3
+    monkeypatch.setattr(usage_sums, "MOST_FILLED", 2)
+    await erased(opened)
+    await write(opened, receipt_with())
+    reading = UsageRows(opened())
+    found = await reading.read(TrafficQuery.read({"since": "30d", "by": "tenant"}, NOW_S).answer, "")
+    await reading.close()
+    assert (await read(opened))[0] == 4 and found["total"]["requests"] == 1
+
+
+async def erased(opened: Open) -> None:
+    database = opened()
+    await database.write(partial(erase, TABLE))
+    await database.close()
 
 
 async def test_both_databases_give_the_same_sums(opened: Open) -> None:
