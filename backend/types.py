@@ -235,6 +235,7 @@ class Sequence:
     num_preemptions: int = 0
     num_charged_tokens: int = 0  # computed before it was preempted: counted for its tenant already
     grammar: TokenGrammar | None = None  # state after the output tokens so far
+    has_begun: bool = False  # it was in a step
     is_blocked: bool = False  # waiting for its grammar to compile: skipped in the queue
     machine_s: float = 0.0  # its share of the steps that it was in
     # Times are time.monotonic() in the engine process; -1: not yet.

@@ -20,6 +20,9 @@ from backend.types import PAGE_TOKENS
 logger = logging.getLogger(__name__)
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
+_CUDA_STEP_SHARE = 0.05
+"""The part of a GPU's memory that is kept for what a step computes."""
+
 _STATES_SHARE, _CHECKPOINTS_SHARE = 0.5, 0.25
 """The most of the KV memory that recurrent states of running requests take, and kept copies of them."""
 
@@ -181,7 +184,8 @@ def _default_bytes(config: EngineConfig, device: torch.device) -> int:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         own, share = torch.cuda.memory_reserved(device), int(total * config.gpu_memory)
-        if (left := min(int(free * config.gpu_memory), share - own)) <= 0:
+        left = min(free, share - own) - int(total * _CUDA_STEP_SHARE)
+        if left <= 0:
             raise CheckpointError(
                 f"model {config.model!r} may take {share} of {total} bytes of {device}, as gpu_memory is "
                 f"{config.gpu_memory:g}; its weights take {own}, and {free} are free: raise gpu_memory, end "

@@ -179,19 +179,22 @@ class Engine:
         return outputs
 
     def _launch(self, plan: Plan) -> list[StepOutput]:
-        """Launch a plan behind the step in flight, and return the outputs of that one."""
+        """Launch a plan behind the step in flight, and return the outputs of that one.
+
+        What fails behind another step is planned again when that has been read.
+        """
+        was_ahead = self._flight is not None
         try:
             step = self._runner.launch(plan)
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
-            outputs = self._land() if self._flight is not None else []
-            return outputs + self._again(plan, error)
-        outputs, is_sound = self._read() if self._flight is not None else ([], True)
+            return self._land() if was_ahead else self._again(plan, plan, error)
+        outputs, is_sound = self._read() if was_ahead else ([], True)
         if not is_sound:
-            return outputs  # what was launched behind a step that failed is void: it is planned again
+            return outputs
         try:
             step.draw()
         except Exception as error:  # noqa: BLE001 - see above
-            return outputs + self._again(plan, error)
+            return outputs if was_ahead else self._again(plan, plan, error)
         if self.has_work:
             self._flight = Flight(plan, step)
             self._flight.take_off()
@@ -208,25 +211,32 @@ class Engine:
         try:
             plan, result = flight.land()
         except Exception as error:  # noqa: BLE001 - see _launch
-            return self._again(flight.turn_back(), error), False
-        if not plan.chunks:
-            return [], True
-        return self._conclude(plan, *self._recovery.sift(plan, result)), True
+            return self._again(flight.plan, flight.turn_back(), error), False
+        computed, result, failed = self._recovery.sift(plan, result)
+        return self._conclude(flight.plan, computed, result, failed, timed=flight.plan), True
 
-    def _again(self, plan: Plan, error: Exception) -> list[StepOutput]:
-        """Compute what still matters of a plan that failed, one request after the other."""
-        plan = live(plan)
-        return self._conclude(plan, *self._recovery.again(plan, error)) if plan.chunks else []
+    def _again(self, plan: Plan, left: Plan, error: Exception) -> list[StepOutput]:
+        """Compute what is `left` of a plan that failed, one request after the other."""
+        return self._conclude(plan, *self._recovery.again(left, error, len(plan.chunks)))
 
     def _conclude(
-        self, plan: Plan, computed: Plan, result: StepResult, failed: dict[Sequence, str]
+        self,
+        plan: Plan,
+        computed: Plan,
+        result: StepResult,
+        failed: dict[Sequence, str],
+        *,
+        timed: Plan | None = None,
     ) -> list[StepOutput]:
-        """Commit what was computed of a plan; its outputs, and those of the requests that failed."""
+        """Commit what was computed of a plan; its outputs, and those of the requests that failed.
+
+        `timed`: what took the step's time, if some of that is dropped.
+        """
         sampled = computed.sampled
         is_whole = len(sampled) == len(computed.chunks)
         partial = [] if is_whole else [c.sequence for c in computed.chunks if not c.samples]
         told = [*failed, *(chunk.sequence for chunk in sampled), *partial]
-        outputs = self._fail(failed) + self._commit(computed, sampled, result)
+        outputs = self._fail(failed) + self._commit(timed or computed, sampled, result)
         outputs += [StepOutput(request_id=sequence.request.request_id) for sequence in partial]
         self._share_time(plan, told, outputs)
         self._last_report = self._accountant.report(plan, computed, self._grammars.report(result.mask_s))
@@ -265,11 +275,13 @@ class Engine:
             self._runner.forget(sequence)
             self.speculator.forget(sequence)
         self._copy_states()
-        if self.on_begin is not None:
-            begun = [chunk.sequence for chunk in plan.chunks if not chunk.sequence.machine_s]
-            if begun:
-                self.on_begin(begun)
-        return plan
+        begun = [chunk.sequence for chunk in plan.chunks if not chunk.sequence.has_begun]
+        for sequence in begun:
+            sequence.has_begun = True
+        if self.on_begin is None or not begun:
+            return plan
+        self.on_begin(begun)
+        return live(plan)  # a gateway that is gone takes its requests with it
 
     def _copy_states(self) -> None:
         if copies := self.kv.take_state_copies():

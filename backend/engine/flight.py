@@ -50,6 +50,8 @@ class Flight:
 
 
 def live(plan: Plan) -> Plan:
-    """A plan without drafts, less the chunks of sequences that have ended or were preempted since."""
+    """A plan without the chunks of sequences that have ended or were preempted since."""
     chunks = [chunk for chunk in plan.chunks if chunk.sequence.status is SequenceStatus.RUNNING]
-    return plan if len(chunks) == len(plan.chunks) else Plan(chunks, plan.preempted)
+    if len(chunks) == len(plan.chunks):
+        return plan
+    return Plan(chunks, plan.preempted, sum(len(chunk.draft) for chunk in chunks))

@@ -42,12 +42,16 @@ _RESTORED_TOKENS = 512
 
 @contextmanager
 def _on_device() -> Iterator[None]:
-    """Raise DeviceLost for an error after which a GPU fails all that it is asked; not for lack of memory."""
+    """Raise DeviceLost for an error after which a GPU fails all that it is asked."""
     try:
         with torch.inference_mode():
             yield
     except torch.AcceleratorError as error:
-        raise DeviceLost(f"the device of the model is lost: {error}") from error
+        try:
+            torch.cuda.synchronize()
+        except torch.AcceleratorError:
+            raise DeviceLost(f"the device of the model is lost: {error}") from error
+        raise  # a launch that was refused, for example
 
 
 class ModelRunner:
@@ -116,9 +120,12 @@ class ModelRunner:
         return _LaunchedStep(self, plan, step, hidden, layers, checked, checks, logits)
 
     @_on_device()
-    def _draw(self, launched: _LaunchedStep, logits: Tensor) -> None:
-        """Queue the draw from `logits` [N, V], which it changes, and the step's download."""
-        table, step = self._table, launched.prepared
+    def _draw(self, launched: _LaunchedStep) -> None:
+        """Queue the draw from the step's logits, which it changes, and the step's download."""
+        table, step, logits = self._table, launched.prepared, launched.logits
+        if logits is None:
+            launched.download = Download(launched.checks)
+            return
         wanted = dict(table.logprobs(step.rows))
         original = OriginalRows(list(wanted))
         launched.mask_s = self._edit(step, logits, original.changes())
@@ -337,18 +344,15 @@ class _LaunchedStep:
     layers: list[Tensor]
     checked: list[Sequence]
     checks: list[Tensor]  # whether the activations of `checked` are finite, [1] each
-    logits: Tensor | None  # [N, V]; None if the step draws nothing, or has drawn
+    logits: Tensor | None  # [N, V] float32; None if the step draws nothing, or has drawn
     wanted: dict[int, int] = field(default_factory=dict)  # draw → log-probabilities asked for
     download: Download = field(init=False)
     mask_s: float = 0.0
 
     def draw(self) -> None:
         """Queue edits, masks, draw and download."""
-        if self.logits is None:
-            self.download = Download(self.checks)
-        else:
-            self.runner._draw(self, self.logits)
-            self.logits = None
+        self.runner._draw(self)
+        self.logits = None
 
     def read(self) -> StepResult:
         """Wait for the download."""

@@ -38,14 +38,24 @@ class StepRecovery:
         try:
             result = self._runner.run(plan)
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
-            return self.again(plan, error)
+            return self.again(plan, error, len(plan.chunks))
         return self.sift(plan, result)
 
-    def again(self, plan: Plan, error: Exception) -> tuple[Plan, StepResult, dict[Sequence, str]]:
-        """What `run` returns, for a plan that this error has failed. Raises DeviceLost as it is."""
+    def again(
+        self, plan: Plan, error: Exception, num_tried: int
+    ) -> tuple[Plan, StepResult, dict[Sequence, str]]:
+        """What `run` returns, for a plan that this error has failed. Raises DeviceLost as it is.
+
+        `num_tried`: chunks that were computed together; some may have ended since.
+        """
         if isinstance(error, DeviceLost):
             raise error
+        if not plan.chunks:
+            return plan, StepResult([], []), {}
         failed: dict[Sequence, str] = {}
+        if num_tried == 1 and not plan.num_drafts:
+            _record_failure(plan.chunks[0], error, failed)
+            return self._sift(*self._judge(plan, [], StepResult([], []), error), failed)
         return self._sift(*self._run_each_alone(plan, error, failed), failed)
 
     def sift(self, plan: Plan, result: StepResult) -> tuple[Plan, StepResult, dict[Sequence, str]]:
@@ -72,11 +82,14 @@ class StepRecovery:
         """Run each chunk by itself, without its draft, to find the request that causes `error`."""
         done: list[ScheduledChunk] = []
         merged = StepResult([], [])
-        if len(plan.chunks) == 1 and not plan.num_drafts:
-            _record_failure(plan.chunks[0], error, failed)
-        else:
-            for chunk in plan.chunks:
-                self._run_alone(chunk, done, merged, failed)
+        for chunk in plan.chunks:
+            self._run_alone(chunk, done, merged, failed)
+        return self._judge(plan, done, merged, error)
+
+    def _judge(
+        self, plan: Plan, done: list[ScheduledChunk], merged: StepResult, error: Exception
+    ) -> tuple[Plan, StepResult]:
+        """What was done of a plan. Raises the error where it is not one request's."""
         # A full device only fails requests with adapters: nothing else is broken.
         is_broken = not done and not isinstance(error, AdapterError)
         self._num_failed_steps = self._num_failed_steps + 1 if is_broken else 0

@@ -290,6 +290,8 @@ class EngineClient(ProcessClient[FromEngine, Hello]):
         stream = self._streams.pop(message.request_id, None)
         if stream is not None:
             stream.fail(message.to_error())
+        elif (cancelled := self._cancelled.pop(message.request_id, None)) is not None:
+            cancelled.settle_trace(None)
         else:
             self._adapter_calls.settle(message.request_id, message.to_error())
 

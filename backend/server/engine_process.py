@@ -56,9 +56,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     storage = model.new_kv_storage(
         facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
     )
-    # Ranks of a group run each step as the first one tells them.
-    is_ahead = model.device.type == "cuda" and config.parallel.size == 1
-    runner = ModelRunner(model, storage, facts, facts.max_running, adapters, is_ahead)
+    runner = ModelRunner(model, storage, facts, facts.max_running, adapters, _is_ahead(config, model))
     opened = loaded.open(storage)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)
@@ -90,6 +88,16 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         ),
         work_clock=step_clock(model.device),
     ), hello
+
+
+def _is_ahead(config: EngineConfig, model: LoadedModel) -> bool:
+    """Whether steps are launched before the last one has been read.
+
+    Ranks of a group run each step as the first one tells them. Attention over pages of 8 bits reads all that
+    they hold: a sequence that ends in flight could leave there what is not finite.
+    """
+    is_gpus = model.device.type == "cuda" and config.parallel.size == 1
+    return is_gpus and model.kv_layout.dtype.itemsize > 1
 
 
 def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:

@@ -172,6 +172,9 @@ class Speculator:
         step, constraint = self._step + 1, self.constraint
         is_worth_it = not self._config.adaptive or not self._lengths.is_paused(num_running, step)
         for sequence, speculation in self._active.items():
+            is_decoding = sequence.num_output_tokens + sequence.num_pending > 0
+            if not is_decoding or sequence.status is not SequenceStatus.RUNNING:
+                continue
             if is_worth_it and speculation.sources and not speculation.backoff.is_paused(step):
                 return True
             if constraint is not None and sequence.request.grammar and constraint.may_force(sequence):

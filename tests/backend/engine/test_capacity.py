@@ -152,9 +152,10 @@ def test_where_all_layers_have_windows_pages_are_as_many_as_can_be_used(tmp_path
 @pytest.mark.parametrize(
     ("free", "own", "left"),
     [
-        (70, 16, 52),  # alone on the card
-        (40, 16, 34),  # another has the rest, and a step needs memory too
-        (84, 70, None),  # weights leave nothing of the share
+        (70, 16, 48),  # alone on the card
+        (40, 16, 36),  # another has the rest, and a step needs memory too
+        (20, 60, 4),  # weights leave little of the share
+        (10, 66, None),  # weights leave nothing of the share
         (0, 16, None),
     ],
 )

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.engine import Engine
 from backend.engine.runner_protocol import StepResult
 from backend.errors import DeviceLost
-from backend.types import Plan, Request, SamplingParams
+from backend.types import DraftOptions, Plan, Request, SamplingParams, Sequence
 from tests.backend.engine.fake_runner import EOS, FakeRunner, LaunchedFake, expected
 from tests.backend.engine.test_engine import ask, drain, new_engine, text
 
@@ -181,6 +182,91 @@ def test_unsound_logits_end_only_their_request() -> None:
     assert [output.finish_reason for output in outputs["bad"]] == ["error"]
     assert engine.kv.cached_pages == 0, "what it computed is not for others"
     assert text(outputs["good"]) == expected([1, 2, 3], 8)
+
+
+def test_a_step_that_fails_is_not_blamed_on_who_is_left() -> None:
+    runner = Failing()
+    runner.place, runner.at_step = "read", 3
+    engine = new_engine(runner)
+    for name in ("a", "b"):
+        engine.add(ask(name, [1, 2, 3], 12))
+    for _ in range(3):
+        engine.step()
+    engine.abort("a")
+    assert text(drain(engine)["b"])[-1:] == expected([1, 2, 3], 12)[-1:]
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_gateway_that_is_gone_takes_its_requests_out_of_the_plan(is_ahead: bool) -> None:
+    """The engine tells gateways which requests begin; one that does not read that any more is dropped."""
+    engine = new_engine(FakeRunner(is_ahead=is_ahead))
+    begun: list[str] = []
+
+    def tell(sequences: list[Sequence]) -> None:
+        begun.extend(sequence.request.request_id for sequence in sequences)
+        if "gone" in begun:
+            engine.abort("gone")
+
+    engine.on_begin = tell
+    engine.add(ask("a", [1, 2, 3], 12))
+    engine.step()
+    for name in ("gone", "b"):
+        engine.add(ask(name, [4, 5], 12))
+    outputs = drain(engine)
+    for name, prompt in (("a", [1, 2, 3]), ("b", [4, 5])):
+        assert text(outputs[name]) == expected(prompt, 12)[-len(text(outputs[name])) :]
+        assert outputs[name][-1].finish_reason == "length"
+    assert begun == ["a", "gone", "b"], "each is told once"
+
+
+def test_the_time_of_a_step_is_shared_with_those_that_ended_in_flight() -> None:
+    now_s = [0.0]
+
+    def clock() -> float:
+        now_s[0] += 1.0
+        return now_s[0]
+
+    engine = Engine(EngineConfig(model="fake", checkpoint="/none", max_running=8), Noting(), clock)
+    engine.add(ask("long", [7] * 60, 4))
+    engine.add(ask("short", [8], 4))
+    engine.step()
+    sequences = {name: engine._active[name].sequence for name in ("long", "short")}
+    engine.abort("long")
+    drain(engine)
+    assert sequences["long"].machine_s > 5 and sequences["short"].machine_s > 0
+    assert engine.machine.work_s == pytest.approx(sum(s.machine_s for s in sequences.values()))
+
+
+def test_an_engine_whose_last_step_in_flight_is_void_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    engine = Engine(EngineConfig(model="fake", checkpoint="/none", max_running=1), Noting(), lambda: now_s[0])
+    engine.add(ask("a", [7], 4))
+    engine.add(ask("waits", [8], 4))
+    engine.step()
+    waiting = engine._active["waits"].sequence
+    engine.abort("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_settle_waiting", lambda: [engine._reject(waiting, "refused", "")])
+        assert [output.error for output in engine.step()] == ["refused"]
+    assert not engine.has_work
+    now_s[0] += 3600.0
+    engine.add(ask("b", [9], 2))
+    assert drain(engine)["b"][-1].machine_s < 1.0
+    assert engine.machine.idle_s == 3600.0
+
+
+def test_requests_that_only_wait_do_not_keep_steps_from_being_launched_ahead() -> None:
+    runner = Noting()
+    config = EngineConfig(
+        model="fake", checkpoint="/none", max_running=1, speculative=SpeculativeConfig(drafter="ngram")
+    )
+    engine = Engine(config, runner)
+    for name in ("runs", "waits"):
+        request, drafter = ask(name, [3, 4], 60, ignore_eos=True), "none" if name == "runs" else "ngram"
+        engine.add(msgspec.structs.replace(request, draft=DraftOptions(drafter=drafter)))
+    for _ in range(50):
+        engine.step()
+    assert sum(runner.was_ahead) == 49
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,18 @@ def test_not_a_number_in_an_early_chunk_reaches_no_other_page(
     assert_finite(engine)
 
 
-def test_errors_of_an_accelerator_mean_that_it_is_lost_and_want_of_memory_does_not() -> None:
-    lost = torch.AcceleratorError("an illegal memory access was encountered")
-    for raised, expected in ((lost, DeviceLost), (torch.OutOfMemoryError("no room"), torch.OutOfMemoryError)):
-        with pytest.raises(expected), _on_device():
-            raise raised
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_device_is_lost_if_it_fails_whatever_it_is_asked(
+    is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = torch.AcceleratorError("an illegal memory access was encountered")
+
+    def synchronize() -> None:
+        if is_lost:
+            raise error
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(DeviceLost if is_lost else torch.AcceleratorError), _on_device():
+        raise error
+    with pytest.raises(torch.OutOfMemoryError), _on_device():
+        raise torch.OutOfMemoryError("no room")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from backend.config import EngineConfig, SpeculativeConfig
 from backend.engine.capacity import runner_facts
@@ -66,9 +65,9 @@ class CountingRunner(ModelRunner):
     reads: list[dict[str, int]]
     draws: list[int]
 
-    def _draw(self, launched: Any, logits: Tensor) -> None:  # noqa: ANN401
+    def _draw(self, launched: Any) -> None:  # noqa: ANN401
         with Waits() as waits:
-            super()._draw(launched, logits)
+            super()._draw(launched)
         self.reads.append(dict(waits.reads))
         self.draws.append(len(launched.prepared.rows))
 
