@@ -178,7 +178,7 @@ class PolicyFolder:
         if after and all(served.get(path) == new for path, new in after.items()):
             self.settle()
             names = ", ".join(sorted(kept))
-            logger.warning("audit: %s are served as applied, by a process that has ended, and kept", names)
+            logger.warning("audit: the change of %s is served and kept, though its process has ended", names)
             return
         left = self.put_back({path: old for path, (old, _) in pairs.items()}, after)
         if left and os.path.lexists(self._journal):

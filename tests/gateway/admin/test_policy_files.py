@@ -117,7 +117,7 @@ def test_a_change_that_is_served_is_not_undone(
     folder.write(before, after)
     with folder.alone({path: b"x: 1", other: b"x: 2"}):
         assert folder.texts() == after and not (folder.path / JOURNAL).exists()
-    assert "audit: a.yaml, b.yaml are served as applied" in caplog.text
+    assert "audit: the change of a.yaml, b.yaml is served and kept" in caplog.text
     folder.put_back(before, after)
     folder.write(before, after)
     folder.recover({path: b"x: 1"})  # of a part of it
