@@ -360,7 +360,7 @@ async def test_rows_of_before_there_were_sums_are_counted_once(
 async def test_rows_are_written_where_older_ones_cannot_be_counted(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a server ends what takes long, and where there are too many."""
+    """A server may end what takes long, or there may be too many."""
     await write(opened, receipt_with(), receipt_with())
     with monkeypatch.context() as patch:
         patch.setattr(
