@@ -26,7 +26,7 @@ class Download:
             return
         # float64 holds float32 and such integers exactly.
         self._block = torch.cat([tensor.double().flatten() for tensor in tensors])
-        if self._block.is_cuda:  # the host does not wait for a copy into pinned memory
+        if self._block.device.type == "cuda":  # the host does not wait for a copy into pinned memory
             host = torch.empty(self._block.shape, dtype=self._block.dtype, pin_memory=True)
             self._block = host.copy_(self._block, non_blocking=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -82,7 +82,9 @@ def open_runner(model: LoadedModel, config: EngineConfig) -> ModelRunner:
         "",
         kv_dtype,
     )
-    return ModelRunner(model, model.new_kv_storage(num_pages), facts, config.max_running)
+    is_ahead = model.device.type == "cuda"  # as it is served
+    storage = model.new_kv_storage(num_pages)
+    return ModelRunner(model, storage, facts, config.max_running, is_ahead=is_ahead)
 
 
 def open_engine(model: LoadedModel, max_running: int, max_tokens: int) -> Engine:
