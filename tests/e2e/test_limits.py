@@ -82,6 +82,12 @@ class World:
             for server in self.servers
         )
 
+    async def known(self, tasks: list[asyncio.Task[int]], before: int) -> None:
+        """Wait until each of these is refused or with the upstream, which had seen so many `before`."""
+        async with asyncio.timeout(60):
+            while len(self.upstream.seen) - before + sum(task.done() for task in tasks) < len(tasks):
+                await asyncio.sleep(0.02)
+
     @contextlib.asynccontextmanager
     async def holding(self, tenant: str, count: int) -> AsyncIterator[list[asyncio.Task[int]]]:
         """Requests whose answers wait; all that are not refused are under way inside the block."""
@@ -89,12 +95,7 @@ class World:
         before = len(self.upstream.seen)
         tasks = [asyncio.create_task(self.ask(tenant)) for _ in range(count)]
 
-        def num_known() -> int:
-            return len(self.upstream.seen) - before + sum(task.done() for task in tasks)
-
-        async with asyncio.timeout(60):
-            while num_known() < count:
-                await asyncio.sleep(0.02)
+        await self.known(tasks, before)
         try:
             yield tasks
         finally:
@@ -207,8 +208,9 @@ async def test_what_a_killed_worker_held_is_free_within_ten_seconds(world: World
         killed_s = time.monotonic()
         async with asyncio.timeout(30):
             while len(more) < lost:
+                before = len(world.upstream.seen)
                 round_ = [asyncio.create_task(world.ask("killed")) for _ in range(lost - len(more))]
-                await asyncio.wait(round_, timeout=1.0)
+                await world.known(round_, before)
                 assert all(task.result() == 429 for task in round_ if task.done())
                 more += [task for task in round_ if not task.done()]
                 if more:

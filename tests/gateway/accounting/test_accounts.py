@@ -23,6 +23,7 @@ from tests.cache.redis_server import RedisServer
 
 NOW_S = time.time() // 60 * 60 + 20.0
 LIMIT = 50
+TIMEOUT_S = 10.0  # of Redis on a loaded machine
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 1),  # which worker
@@ -70,7 +71,7 @@ class World:
         for _ in range(2):
             if kind == "redis":
                 counters = Counters(RedisCounters(server.url, place), clock)
-                self.workers.append(SharedAccounts(RedisHolds(server.url, place), counters))
+                self.workers.append(SharedAccounts(RedisHolds(server.url, place, TIMEOUT_S), counters))
             else:
                 database = SqliteDatabase(place, "counters", COUNTERS_SCHEMA + SCHEMA)
                 counters = Counters(DatabaseCounters(database), clock)
