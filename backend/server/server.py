@@ -168,7 +168,8 @@ class Server(ABC, Generic[Incoming]):
                 self._accept()
                 continue
             if isinstance(key.data, Newcomer):
-                self._advance(key.data)
+                if key.data in self._newcomers:  # one that came in this turn may have displaced it
+                    self._advance(key.data)
                 continue
             connection = key.data
             try:

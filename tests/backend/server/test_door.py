@@ -19,6 +19,7 @@ from backend.config import EngineConfig
 from backend.engine.engine import Engine
 from backend.errors import ConfigError
 from backend.server import door as door_module
+from backend.server import server as server_module
 from backend.server.door import MAX_NEWCOMERS, Door, DoorConfig
 from backend.server.endpoints import RemoteEndpoint, client_tls
 from backend.server.engine_client import EngineClient
@@ -196,6 +197,32 @@ async def test_hostile_peers_hold_up_no_request(
             await _closed(peer)
     assert caplog.text.count("was refused: ") == len(peers) + 1
     assert "others come" in caplog.text and "it did not show who it is within" in caplog.text
+
+
+def test_who_gave_way_to_another_may_have_sent_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_NEWCOMERS", 1)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = EngineServer(
+        Engine(EngineConfig(model="fake", checkpoint="/none"), FakeRunner()),
+        Hello("fake", "/none", "r", 512, 50, 64, "cpu", "float32"),
+        listener,
+    )
+    server.door = Door(DoorConfig(token=TOKEN))
+    with socket.create_connection(listener.getsockname()) as first:
+        server._poll(TIMEOUT_S)
+        first.sendall(b"x")
+        with socket.create_connection(listener.getsockname()) as second:
+            select = server._selector.select
+            while len(events := select(TIMEOUT_S)) < 2:
+                pass
+            events.sort(key=lambda each: each[0].fileobj is not listener)  # the one that comes is first
+            monkeypatch.setattr(server._selector, "select", lambda timeout_s: events)
+            server._poll(TIMEOUT_S)
+            (left,) = server._newcomers
+            assert left.peer.endswith(f":{second.getsockname()[1]}")
+            left.sock.close()
+    listener.close()
+    server.close()
 
 
 @pytest.mark.parametrize("resets", [False, True])
