@@ -31,8 +31,8 @@ _PREFIXED = re.compile(
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\beyJ[\w-]{10,}(?:\.[\w-]*)*|"
     r"(?i:\bbearer[ \t]+)[^\s'\",]+|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
 )
-_PLACE = re.compile(r"(:\\?/\\?/)([^\s'\"]+)")
-"""What a URL has after its scheme, also as JSON may write it."""
+_PLACE = re.compile(r"(:\\?/\\?/)(?!\[\^)([^\s'\"]+)")
+"""What a URL has after its scheme, also as JSON may write it; not the expression that an error asks for."""
 _RUN = re.compile(r"(?<![\w/.])[A-Za-z0-9+=_-]{16,}")
 _SECRET_FIELD = re.compile(
     r"(?i)keys?|.*(?:api|access|private)[-_]?keys?|.*(?:passw(?:or)?d|secret|authorization|bearer|_env|_url)|"

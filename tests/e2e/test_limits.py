@@ -83,7 +83,7 @@ class World:
         )
 
     async def known(self, tasks: list[asyncio.Task[int]], before: int) -> None:
-        """Wait until each of these is refused or with the upstream, which had seen so many `before`."""
+        """Wait until each of these is refused or with the upstream, which had seen that number `before`."""
         async with asyncio.timeout(60):
             while len(self.upstream.seen) - before + sum(task.done() for task in tasks) < len(tasks):
                 await asyncio.sleep(0.02)
