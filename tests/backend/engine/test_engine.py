@@ -140,7 +140,11 @@ def test_unsound_logits_end_only_their_request() -> None:
             result.is_sound = [c.sequence.request.request_id != "bad" for c in plan.chunks]
             return result
 
-    engine = new_engine(Unsound(), max_batch_tokens=32)
+    check_that_only_the_bad_one_fails(Unsound())
+
+
+def check_that_only_the_bad_one_fails(runner: FakeRunner) -> None:
+    engine = new_engine(runner, max_batch_tokens=32)
     engine.add(ask("bad", [1, 2, 3] * 20))  # fails in its first chunk, which draws no token
     engine.add(ask("good", [1, 2, 3]))
     outputs = drain(engine)

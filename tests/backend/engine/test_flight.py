@@ -15,7 +15,13 @@ from backend.engine.runner_protocol import StepResult
 from backend.errors import DeviceLost
 from backend.types import DraftOptions, Plan, Request, SamplingParams, Sequence
 from tests.backend.engine.fake_runner import EOS, FakeRunner, LaunchedFake, expected
-from tests.backend.engine.test_engine import ask, drain, new_engine, text
+from tests.backend.engine.test_engine import (
+    ask,
+    check_that_only_the_bad_one_fails,
+    drain,
+    new_engine,
+    text,
+)
 
 
 class Noting(FakeRunner):
@@ -175,13 +181,7 @@ def test_unsound_logits_end_only_their_request() -> None:
             result.is_sound = [c.sequence.request.request_id != "bad" for c in self.plan.chunks]
             return result
 
-    engine = new_engine(Unsound(), max_batch_tokens=32)
-    engine.add(ask("bad", [1, 2, 3] * 20))
-    engine.add(ask("good", [1, 2, 3]))
-    outputs = drain(engine)
-    assert [output.finish_reason for output in outputs["bad"]] == ["error"]
-    assert engine.kv.cached_pages == 0, "what it computed is not for others"
-    assert text(outputs["good"]) == expected([1, 2, 3], 8)
+    check_that_only_the_bad_one_fails(Unsound())
 
 
 def test_a_step_that_fails_is_not_blamed_on_who_is_left() -> None:

@@ -276,7 +276,7 @@ async def test_an_operator_cancels(stream: bool, caplog: pytest.LogCaptureFixtur
     assert CANARY not in caplog.text
 
 
-class Dear(Gate):
+class Strong(Gate):
     """A provider that is silent until `open`, and tells that it was asked."""
 
     def __init__(self) -> None:
@@ -294,25 +294,25 @@ async def test_a_cascade_is_cancelled_while_its_second_model_is_asked(stream: bo
     async def refuses(call: object) -> AsyncIterator[Delta]:
         yield Delta(0, "I'm sorry, but I can't help with that.", finish_reason="stop")
 
-    dear, entry = Dear(), ModelEntry(engine=EngineModel(checkpoint="/none"))
-    route = Route(cascade=Cascade(models=["ours", "dear"], escalate_on=["refusal"]))
-    models, routes = {"ours": entry, "dear": entry}, {"auto": route}
-    app = app_with(FakeProvider(refuses), {"dear": dear.provider}, models=models, routes=routes)
+    strong, entry = Strong(), ModelEntry(engine=EngineModel(checkpoint="/none"))
+    route = Route(cascade=Cascade(models=["ours", "strong"], escalate_on=["refusal"]))
+    models, routes = {"ours": entry, "strong": entry}, {"auto": route}
+    app = app_with(FakeProvider(refuses), {"strong": strong.provider}, models=models, routes=routes)
     async with http_client(app) as http:
         headers = of("tenant") | {"x-request-id": "r"}
         task = asyncio.create_task(http.post(CHAT, json=BODY | {"stream": stream}, headers=headers))
-        await dear.asked.wait()
+        await strong.asked.wait()
         (row,) = (await admin(http, "/in-flight"))["data"]
-        assert (row["model"], row["phase"]) == ("dear", "queued")
+        assert (row["model"], row["phase"]) == ("strong", "queued")
         assert (await cancel(http, "r")).json()["cancelled"] == 1
         response = await task
         assert "request_cancelled" in response.text and "sorry" not in response.text
         found = await admin(http, "/r")
-        assert (found["status"], found["error"], found["model"]) == (499, "Cancelled", "dear")
+        assert (found["status"], found["error"], found["model"]) == (499, "Cancelled", "strong")
         assert found["output_tokens"] > 0, "the first model's answer is paid"
         calls = [bar["name"] for bar in found["timeline"] if bar["name"].startswith("call")]
-        assert calls == ["call ours", "call dear"]
-        assert (await admin(http, "/in-flight"))["data"] == [] and dear.provider.num_ended == 1
+        assert calls == ["call ours", "call strong"]
+        assert (await admin(http, "/in-flight"))["data"] == [] and strong.provider.num_ended == 1
 
 
 async def test_only_an_operator_cancels() -> None:
