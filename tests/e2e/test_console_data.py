@@ -34,7 +34,7 @@ routes: {{auto: {{model: remote}}}}
 admin: {{principals: [boss]}}
 tenants:
   boss: {{keys: [{boss}]}}
-  one: {{keys: [{one}], limits: {{requests_per_day: 100, usd_per_day: 1000}}}}
+  one: {{keys: [{one}], limits: {{requests_per_day: 100, usd_per_day: 100000}}}}
   two: {{keys: [{two}]}}
 """
 WORK = {"one": ["a", "b", "status 400"], "two": ["c", "c", "status 503", "status 400", "d"]}
@@ -68,9 +68,13 @@ def server(
                 headers = {"authorization": f"Bearer {KEYS[name]}", "x-penstock-cache": "no-store"}
                 said = [{"role": "system", "content": canary}, {"role": "user", "content": text}]
                 body = {"model": model, "messages": said, "user": f"{canary}-user"}
-                HTTP.post(f"{server.base_url}/chat/completions", json=body, headers=headers, timeout=60.0)
+                url = f"{server.base_url}/chat/completions"
+                answer = HTTP.post(url, json=body, headers=headers, timeout=60.0)
+                expected_status = text.removeprefix("status ") if text.startswith("status") else "200"
+                assert str(answer.status_code) == expected_status, answer.text
     expected = sum(3 * len(texts) for texts in WORK.values())
     wait_until(lambda: traffic(server)["total"]["requests"] == expected, 30.0, lambda: "rows are missing")
+    server.settle()  # what a request set aside is given back after its answer
     return server
 
 
@@ -113,7 +117,7 @@ def test_figures_are_what_two_tenants_sent(server: Server) -> None:
     limits = {each["limit"]: each for each in found["limits"]}
     assert {name: (each["tenant"], each["left"]) for name, each in limits.items()} == {
         "requests_per_day": ("one", 91.0),
-        "usd_per_day": ("one", 1000.0 - 66.0),
+        "usd_per_day": ("one", 100000.0 - 66.0),
     }
 
 
