@@ -257,7 +257,8 @@ class Sequence:
     @property
     def ends_with_pending(self) -> bool:
         """Whether the pending token is the last that it may have."""
-        return self.num_pending > 0 and self.num_output_tokens + 1 >= self.request.params.max_tokens
+        num_output_tokens = len(self.tokens) - self.num_prompt_tokens + self.num_pending
+        return self.num_pending > 0 and num_output_tokens >= self.request.params.max_tokens
 
 
 @functools.lru_cache(maxsize=256)
@@ -326,8 +327,7 @@ Draft = list[int] | DraftTree
 """Draft tokens for one sequence: a chain or a tree."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledChunk:
+class ScheduledChunk(msgspec.Struct, frozen=True):
     """`num_tokens` tokens of one sequence to compute in this step, from position `start` on.
 
     The last ones may be a `draft` to verify. The nodes of a draft tree have `parents` as in DraftTree, and

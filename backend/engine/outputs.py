@@ -46,23 +46,26 @@ def build_output(
 
     Accepted drafts are in the sequence already (`cut_accepted`) and are part of the output.
     """
-    sequence, token_id, grammar = active.sequence, result.token_ids[i], active.sequence.grammar
-    output = StepOutput(request_id=sequence.request.request_id, num_cached_tokens=sequence.num_cached_tokens)
+    sequence, token_id = active.sequence, result.token_ids[i]
+    request, grammar = sequence.request, sequence.grammar
+    accepted = result.accepted.get(i, []) if result.accepted else []
+    output = StepOutput(
+        request_id=request.request_id,
+        token_ids=[*accepted, token_id],
+        num_cached_tokens=sequence.num_cached_tokens,
+    )
     if chunk.draft:
-        output.num_drafted, output.num_accepted = len(chunk.draft), len(result.accepted.get(i, ()))
+        output.num_drafted, output.num_accepted = len(chunk.draft), len(accepted)
     if grammar is not None and grammar.error:
         return _without_tokens(output, sequence, grammar), "error"
     if result.prompt_logprobs:
         output.prompt_logprobs = result.prompt_logprobs.get(i)
-    if result.accepted:
-        output.token_ids = result.accepted.get(i, [])
     records = result.logprobs.get(i) if result.logprobs else None
     if token_id in active.stop_ids:
-        if records is not None and output.token_ids:
-            output.logprobs = records[: len(output.token_ids)]
-        output.stop_token_id = token_id
+        output.token_ids, output.stop_token_id = accepted, token_id
+        if records is not None and accepted:
+            output.logprobs = records[: len(accepted)]
         return output, "stop"
-    output.token_ids = [*output.token_ids, token_id]
     output.logprobs = records
     append_token(sequence, token_id)
     if grammar is not None:
@@ -71,7 +74,8 @@ def build_output(
             return _without_tokens(output, sequence, grammar), "error"
         if grammar.is_over:
             return output, "stop"
-    return output, "length" if sequence.num_output_tokens >= sequence.request.params.max_tokens else None
+    is_long = len(sequence.tokens) - sequence.num_prompt_tokens >= request.params.max_tokens
+    return output, "length" if is_long else None
 
 
 def _without_tokens(output: StepOutput, sequence: Sequence, grammar: TokenGrammar) -> StepOutput:

@@ -26,16 +26,16 @@ class PageTable:
         self.on_device: Tensor = torch.from_numpy(self._host)
         if self._is_copied:
             self.on_device = torch.zeros(max_rows, max_pages, dtype=torch.int32, device=device)
-        self._num_known = [0] * max_rows  # columns that will not change while the row has its owner
+        self.num_known = [0] * max_rows  # columns that will not change while the row has its owner
         self._unsent: dict[int, tuple[int, int]] = {}  # row → first and last column that the copy may lack
 
     def grow(self, row: int, pages: list[int], num_kept: int) -> None:
         """Set the columns of a row; `num_kept` of its `pages` will not change."""
-        known, end = self._num_known[row], len(pages)
+        known, end = self.num_known[row], len(pages)
         if end <= known:
             return
         self._host[row, known:end] = pages[known:]
-        self._num_known[row] = num_kept
+        self.num_known[row] = num_kept
         if self._is_copied:
             begin, last = self._unsent.get(row, (known, end))
             self._unsent[row] = min(begin, known), max(last, end)
@@ -43,7 +43,7 @@ class PageTable:
     def clear(self, row: int) -> None:
         """The row's owner is gone."""
         self._host[row] = 0
-        self._num_known[row] = 0
+        self.num_known[row] = 0
         self._unsent.pop(row, None)
 
     def slots(self, rows: Ints, places: Ints) -> Ints:

@@ -55,7 +55,7 @@ class StateTable:
 
     def bind(self, chunks: list[ScheduledChunk]) -> Ints:
         """The rows [B] of the chunks; fills those of new owners and updates page tables."""
-        owners, grow = self._owners, self.page_table.grow
+        owners, table = self._owners, self.page_table
         rows: list[int] = []
         for chunk in chunks:
             sequence = chunk.sequence
@@ -63,7 +63,8 @@ class StateTable:
             if owners[row] is not sequence:
                 self._fill(row, sequence)
             # Pages after the chunk's own tokens are for drafts: they are given back, and may change.
-            grow(row, sequence.pages, pages_for(chunk.end - len(chunk.draft)))
+            if len(sequence.pages) > table.num_known[row]:
+                table.grow(row, sequence.pages, pages_for(chunk.end - len(chunk.draft)))
             rows.append(row)
         if self.window_table is not None:
             for chunk, row in zip(chunks, rows, strict=True):

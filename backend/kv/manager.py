@@ -179,7 +179,8 @@ class KVManager:
         after = before + num_tokens
         assert after <= len(sequence.pages) * PAGE_TOKENS, "more tokens computed than pages allocated"
         sequence.num_read_tokens = after
-        sequence.num_computed_tokens = max(after, sequence.num_computed_tokens)  # more, if one is in flight
+        if after > sequence.num_computed_tokens:  # else one is in flight
+            sequence.num_computed_tokens = after
         if after // PAGE_TOKENS > before // PAGE_TOKENS:
             self._publish(sequence, after // PAGE_TOKENS)
             if self._checkpoints is not None and last_edge(after) > before:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from backend.kv.manager import KVManager
 from backend.scheduler.config import SchedulerConfig

@@ -183,12 +183,11 @@ class Scheduler:
 
         Of draft tokens only the `accepted` ones, already appended, count; pages of rejected ones are freed.
         """
-        advance = self._kv.advance
-        num_decodes = 0
+        advance, running, num_decodes = self._kv.advance, SequenceStatus.RUNNING, 0
         for chunk in plan.chunks:
             sequence = chunk.sequence
             num_decodes += chunk.num_tokens - len(chunk.draft) == 1
-            if sequence.status is not SequenceStatus.RUNNING:
+            if sequence.status is not running:
                 continue
             if not chunk.draft:
                 advance(sequence, chunk.num_tokens)
@@ -258,11 +257,12 @@ class Scheduler:
         Both are in the order of `_by_priority`.
         """
         chunks: list[ScheduledChunk] = []
-        prefills: list[Sequence] = []
+        prefills, running = list[Sequence](), SequenceStatus.RUNNING
         for sequence in self._by_priority():
-            if sequence.status is not SequenceStatus.RUNNING or sequence.ends_with_pending:
+            num_pending, start = sequence.num_pending, sequence.num_computed_tokens
+            if sequence.status is not running or (num_pending and sequence.ends_with_pending):
                 continue  # preempted earlier in this loop, or complete when the step in flight was read
-            start, num_left = sequence.num_computed_tokens, sequence.num_uncomputed_tokens
+            num_left = len(sequence.tokens) + num_pending - start
             if num_left > 1 or sequence.scheduled_s < 0.0:
                 prefills.append(sequence)
             # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
