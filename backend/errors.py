@@ -12,7 +12,8 @@ EngineError
 ├── QueueFull              the queue is at its bound: retry later
 ├── EngineUnavailable      the engine process is starting, dead or hung
 ├── FrameError             malformed frame or unknown message on a socket; the connection is closed
-└── PageShortage           no free page and nothing evictable (inside the engine only)
+├── PageShortage           no free page and nothing evictable (inside the engine only)
+└── StepTooLarge           the device has no memory for a step of this size (inside the engine only)
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ class FrameError(EngineError):
 
 class PageShortage(EngineError):
     """No free page and nothing evictable: the sequence waits or is preempted."""
+
+
+class StepTooLarge(EngineError):
+    """The device has no memory for what this step computes: fewer tokens at a time may fit."""
 
 
 class DeviceLost(EngineError):

@@ -172,7 +172,7 @@ class Engine:
             if self._flight is not None:
                 return outputs + self._land()
             self._wait(outputs)
-        elif plan.num_drafts or not self._runner.is_ahead:
+        elif plan.num_drafts or self._recovery.is_limited or not self._runner.is_ahead:
             outputs += self._conclude(plan, *self._recovery.run(plan))
         else:
             outputs += self._launch(plan)

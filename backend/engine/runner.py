@@ -18,7 +18,7 @@ from backend.engine.grammars import masked_draws
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
-from backend.errors import DeviceLost
+from backend.errors import DeviceLost, StepTooLarge
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kernels.upload import upload
@@ -42,10 +42,12 @@ _RESTORED_TOKENS = 512
 
 @contextmanager
 def _on_device() -> Iterator[None]:
-    """Raise DeviceLost for an error after which a GPU fails all that it is asked."""
+    """Raise StepTooLarge where memory is short, DeviceLost for an error after which a GPU fails all."""
     try:
         with torch.inference_mode():
             yield
+    except torch.OutOfMemoryError as error:
+        raise StepTooLarge(str(error)) from error
     except torch.AcceleratorError as error:
         try:
             torch.cuda.synchronize()

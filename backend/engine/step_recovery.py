@@ -1,15 +1,17 @@
 """Runs a plan so that an error ends only the request that causes it.
 
 A failed batch is run again one request at a time and without drafts; so are requests whose drafts made their
-logits non-finite.
+logits non-finite. A step for which the device has no memory is computed in parts (`step_parts.py`).
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 from backend.engine.runner_protocol import Runner, StepResult
-from backend.errors import AdapterError, DeviceLost
+from backend.engine.step_parts import TokenLimit, joined, take_part
+from backend.errors import AdapterError, DeviceLost, StepTooLarge
 from backend.types import Plan, ScheduledChunk, Sequence
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,12 @@ class StepRecovery:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._num_failed_steps = 0
+        self._limit = TokenLimit()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether memory was short: steps are computed in parts, and none is launched ahead."""
+        return self._limit.max_tokens is not None
 
     def run(self, plan: Plan) -> tuple[Plan, StepResult, dict[Sequence, str]]:
         """The part of the plan that was computed, its result, and an error message for each failed request.
@@ -35,6 +43,9 @@ class StepRecovery:
         error when no request could be computed, if the plan has several chunks or if that was the third such
         step in a row.
         """
+        self._limit.begin_step()
+        if self._limit.max_tokens is not None and plan.num_tokens > self._limit.max_tokens:
+            return self._run_parts(plan, None)
         try:
             result = self._runner.run(plan)
         except Exception as error:  # noqa: BLE001 - any failure of a model may be one request's fault
@@ -52,6 +63,9 @@ class StepRecovery:
             raise error
         if not plan.chunks:
             return plan, StepResult([], []), {}
+        if isinstance(error, StepTooLarge):
+            self._limit.lower(plan.num_tokens)
+            return self._run_parts(plan, error)
         failed: dict[Sequence, str] = {}
         if num_tried == 1 and not plan.num_drafts:
             _record_failure(plan.chunks[0], error, failed)
@@ -96,6 +110,36 @@ class StepRecovery:
         if is_broken and (len(plan.chunks) > 1 or self._num_failed_steps == MAX_FAILED_STEPS):
             raise error
         return Plan(done, plan.preempted), merged
+
+    def _run_parts(self, plan: Plan, error: Exception | None) -> tuple[Plan, StepResult, dict[Sequence, str]]:
+        """What `run` returns, computed a part after the other, each within the limit."""
+        waiting, pieces, merged = deque(plan.chunks), list[ScheduledChunk](), StepResult([], [])
+        failed: dict[Sequence, str] = {}
+        while part := take_part(waiting, self._limit.max_tokens or plan.num_tokens, failed):
+            try:
+                result = self._runner.run(_plan(part, []))
+            except DeviceLost:
+                raise
+            except StepTooLarge as too_large:
+                error, num_tokens = too_large, sum(chunk.num_tokens for chunk in part)
+                if num_tokens == 1:
+                    _record_failure(part[0], error, failed)
+                    continue
+                self._limit.lower(num_tokens)
+                waiting.extendleft(reversed(part))
+            except Exception as other:  # noqa: BLE001 - see run
+                error = other
+                for chunk in part:
+                    self._run_alone(chunk, pieces, merged, failed)
+            else:
+                pieces += part
+                _append(merged, result)
+        done, merged.is_sound = joined(pieces, merged.is_sound, failed)
+        if error is None:
+            self._num_failed_steps = 0
+            return self._sift(_plan(done, plan.preempted), merged, failed)
+        judged = self._judge(plan, done, merged, error)[1]
+        return self._sift(_plan(done, plan.preempted), judged, failed)
 
     def _retry_without_drafts(
         self, plan: Plan, result: StepResult, failed: dict[Sequence, str]

@@ -16,7 +16,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner, _on_device
-from backend.errors import DeviceLost, PromptTooLong
+from backend.errors import DeviceLost, PromptTooLong, StepTooLarge
 from backend.models.loaded import LoadedModel, load_model
 from backend.sampling import logprobs as logprobs_module
 from backend.types import Request, SamplingParams
@@ -284,5 +284,5 @@ def test_a_device_is_lost_if_it_fails_whatever_it_is_asked(
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     with pytest.raises(DeviceLost if is_lost else torch.AcceleratorError), _on_device():
         raise error
-    with pytest.raises(torch.OutOfMemoryError), _on_device():
+    with pytest.raises(StepTooLarge, match="no room"), _on_device():
         raise torch.OutOfMemoryError("no room")
