@@ -258,7 +258,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             ge=0.05,
             le=0.98,
             description="Share of a GPU's memory that this engine takes in all: KV memory gets what weights "
-            "leave of it, unless `kv_cache_bytes` or `num_pages` is set. Engines on one card share it out.",
+            "and the largest step, measured at start, leave of it, unless `kv_cache_bytes` or `num_pages` is "
+            "set. Engines on one card share it out.",
         ),
     ] = 0.85
     num_pages: Positive | None = None

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _CPU_SHARE, _CPU_CEILING_BYTES = 0.25, 2**30
 _CUDA_STEP_SHARE = 0.05
-"""The part of a GPU's memory that is kept for what a step computes."""
+"""The part of a GPU's memory that is kept for what a step computes, where that was not measured."""
 
 _STATES_SHARE, _CHECKPOINTS_SHARE = 0.5, 0.25
 """The most of the KV memory that recurrent states of running requests take, and kept copies of them."""
@@ -30,20 +30,23 @@ _CHECKPOINTS_PER_ROW = 8
 """More checkpoints than that for each running request are of little use."""
 
 
-def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> RunnerFacts:
+def runner_facts(
+    config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0, step_bytes: int | None = None
+) -> RunnerFacts:
     """What the engine needs to know. Raises CheckpointError if the model or the memory is too small.
 
-    `drafter_page_bytes`: memory that drafters take for each page.
+    `drafter_page_bytes`: memory that drafters take for each page. `step_bytes`: what a step takes of a GPU;
+    None: not measured.
     """
     from backend.tokenizer.files import read_eos_token_ids  # a model runs without a tokenizer too
 
-    num_pages = num_pages_for(config, model, drafter_page_bytes)
+    num_pages = num_pages_for(config, model, drafter_page_bytes, step_bytes)
     wanted = context_tokens(model.config, config.max_model_tokens)
     window, num_window_pages = max((own for own in model.config.windows if own is not None), default=0), None
     if window and window < wanted and model.kv_layout.states is None:
         num_pages, num_window_pages = split_pages(config, model, num_pages, window, drafter_page_bytes)
     states = model.kv_layout.states
-    slots = None if states is None else state_slots(config, states)
+    slots = None if states is None else state_slots(config, states, step_bytes)
     if states is not None and slots is not None:
         _tell_limits(config, states, slots)
     return RunnerFacts(
@@ -61,7 +64,9 @@ def runner_facts(config: EngineConfig, model: LoadedModel, drafter_page_bytes: i
     )
 
 
-def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0) -> int:
+def num_pages_for(
+    config: EngineConfig, model: LoadedModel, drafter_page_bytes: int = 0, step_bytes: int | None = None
+) -> int:
     """Pages of KV memory: `num_pages`, else as many as fit in `kv_cache_bytes` or its default.
 
     That memory holds the model's pages and what drafters keep for each. Raises CheckpointError if none fits.
@@ -73,9 +78,9 @@ def num_pages_for(config: EngineConfig, model: LoadedModel, drafter_page_bytes: 
         page_bytes = model.kv_layout.page_bytes + drafter_page_bytes
         budget = config.kv_cache_bytes
         if budget is None:
-            budget = _default_bytes(config, model.device)
+            budget = _default_bytes(config, model.device, step_bytes)
         if states is not None:
-            budget -= sum(state_slots(config, states)) * states.slot_bytes
+            budget -= sum(state_slots(config, states, step_bytes)) * states.slot_bytes
         if config.kv_cache_bytes is None:
             budget = min(budget, _max_useful_pages(config, model) * page_bytes)
         num_pages, source = (
@@ -132,12 +137,12 @@ class StateSlots(NamedTuple):
     num_checkpoints: int
 
 
-def state_slots(config: EngineConfig, states: StateLayout) -> StateSlots:
+def state_slots(config: EngineConfig, states: StateLayout, step_bytes: int | None = None) -> StateSlots:
     """One for each of `max_running`, and some checkpoints; fewer where memory is short.
 
     Raises CheckpointError if no request could run.
     """
-    memory = config.kv_cache_bytes or _default_bytes(config, states.device)
+    memory = config.kv_cache_bytes or _default_bytes(config, states.device, step_bytes)
     num_running = min(config.max_running, int(memory * _STATES_SHARE) // states.slot_bytes)
     if num_running < 1:
         raise CheckpointError(
@@ -175,8 +180,14 @@ def _max_useful_pages(config: EngineConfig, model: LoadedModel) -> int:
     return 2 * config.max_running * -(-longest // PAGE_TOKENS)
 
 
-def _default_bytes(config: EngineConfig, device: torch.device) -> int:
-    """What weights leave of the engine's share of a GPU, or a part of the host's memory.
+def is_measured(config: EngineConfig, device: torch.device) -> bool:
+    """Whether KV memory is what weights and steps leave of a GPU. Ranks count theirs without measuring."""
+    is_counted = config.kv_cache_bytes is None and config.num_pages is None
+    return is_counted and device.type == "cuda" and config.parallel.size == 1
+
+
+def _default_bytes(config: EngineConfig, device: torch.device, step_bytes: int | None = None) -> int:
+    """What weights and steps leave of the engine's share of a GPU, or a part of the host's memory.
 
     Raises CheckpointError with the numbers where the card has no room.
     """
@@ -184,12 +195,13 @@ def _default_bytes(config: EngineConfig, device: torch.device) -> int:
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(device)
         own, share = torch.cuda.memory_reserved(device), int(total * config.gpu_memory)
-        left = min(free, share - own) - int(total * _CUDA_STEP_SHARE)
+        step = int(total * _CUDA_STEP_SHARE) if step_bytes is None else step_bytes
+        left = min(free, share - own) - step
         if left <= 0:
             raise CheckpointError(
                 f"model {config.model!r} may take {share} of {total} bytes of {device}, as gpu_memory is "
-                f"{config.gpu_memory:g}; its weights take {own}, and {free} are free: raise gpu_memory, end "
-                "what else is on the card, or quantize the weights"
+                f"{config.gpu_memory:g}; its weights take {own}, a step {step}, and {free} are free: raise "
+                "gpu_memory, lower max_batch_tokens, end what else is on the card, or quantize the weights"
             )
         return left
     return min(int(_available_bytes() * _CPU_SHARE), _CPU_CEILING_BYTES)

@@ -14,6 +14,7 @@ from backend.config import EngineConfig
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
+from backend.engine.step_memory import step_bytes
 from backend.errors import AdapterError, CheckpointError
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel
@@ -52,7 +53,8 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     adapters = open_adapters(config, model)  # before KV memory is measured: slots take theirs on a GPU
     if isinstance(model, MirroredModel):
         config = model.with_common_pages(loaded.page_bytes)
-    facts = runner_facts(config, model, loaded.page_bytes)
+    step = step_bytes(config, model, has_adapters=bool(adapters.infos))
+    facts = runner_facts(config, model, loaded.page_bytes, step)
     storage = model.new_kv_storage(
         facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
     )

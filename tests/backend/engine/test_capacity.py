@@ -174,7 +174,8 @@ def test_a_gpu_is_shared_out(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     config = config_of(checkpoint)
     if left is None:
-        with pytest.raises(CheckpointError, match="raise gpu_memory, end what else is on the card"):
+        with pytest.raises(CheckpointError, match="raise gpu_memory, lower max_batch_tokens, end what else"):
             _default_bytes(config, torch.device("cuda"))
     else:
         assert _default_bytes(config, torch.device("cuda")) == left * unit
+        assert _default_bytes(config, torch.device("cuda"), unit) == (left + 4 - 1) * unit, "as measured"

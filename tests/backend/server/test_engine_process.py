@@ -136,6 +136,6 @@ def test_slots_are_allocated_before_kv_memory_is_measured(
 
     monkeypatch.setattr(engine_process, "open_adapters", opened)
     monkeypatch.setattr(engine_process, "open_compiler", lambda *_: None)
-    monkeypatch.setattr(capacity, "_default_bytes", lambda config, device: free_bytes[-1])
+    monkeypatch.setattr(capacity, "_default_bytes", lambda *_: free_bytes[-1])
     _, hello = build_engine(config)
     assert hello.num_pages == 60
