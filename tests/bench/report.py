@@ -64,7 +64,7 @@ def show(title: str, rows: Sequence[Row], json_path: str | None) -> None:
     print(f"\n{title}")
     print("  " + " · ".join(f"{name} {value}" for name, value in about.items()))
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    cells = [columns, *([cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     for line in cells:
         print("  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
@@ -73,7 +73,8 @@ def show(title: str, rows: Sequence[Row], json_path: str | None) -> None:
             file.write(json.dumps({"benchmark": title, "machine": about, "rows": list(rows)}) + "\n")
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as tables show it."""
     if value is None:
         return "-"
     if isinstance(value, float):

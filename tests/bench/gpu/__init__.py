@@ -1,10 +1,11 @@
-"""The step on a GPU: values, tokens, draws and times against their targets; `--plan` needs no GPU.
+"""The engine on a GPU: first right, then fast, each figure against its target; `--plan` needs no GPU.
 
-The plan prints each part's bytes, FLOPs, launches and programs, its floor on a card and its target. Without
-it everything is measured, in five minutes at most: compile; values of all kernels in all dtypes; tokens of
-tiny models of all families, equal to the CPU's; draws; kernels, attention against the bandwidth of a copy;
-parts, every section of the plan in a step; step, tokens per second of 8B models with random weights. Records
-go to results/. torch, triton, numpy, numba, safetensors and msgspec are enough.
+The plan prints each part's bytes, FLOPs, launches and programs, its floor on a card and its target, and
+what would be served end to end. Without it everything is measured, in nine minutes at most (`--quick`:
+three), each section in a process of its own and with a limit: compile; values, draws and tokens of all
+kernels; equal, the same tokens with overlap and drafts on and off; tokens per second of models with random
+weights, alone to 70b; drafts, adapters and prefix hits; kernels and parts. Rows go to results/ as they come.
+torch, triton, numpy, numba, safetensors and msgspec are enough. backend/README.md tells how to read the rows.
 """
 
 from __future__ import annotations
@@ -15,19 +16,34 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.bench import report
 from tests.bench.gpu.cards import CARDS, Card
 from tests.bench.gpu.shapes import MODELS
 
+Row = dict[str, Any]
 RESULTS = Path(__file__).parents[1] / "results"
-NAMES = ("compile", "values", "tokens", "draws", "kernels", "parts", "step")
 NEEDED = ("torch", "triton", "numpy", "numba", "safetensors", "msgspec")
-LIMIT_S = {"compile": 40, "values": 70, "tokens": 40, "draws": 15, "kernels": 25, "parts": 35, "step": 75}
-"""Five minutes together."""
+LIMIT_S = {
+    "compile": 40, "tokens": 40, "draws": 15, "equal": 30, "values": 70, "alone": 70, "batch": 100,
+    "drafts": 60, "adapters": 50, "prefix": 40, "mixtral": 70, "70b": 80, "kernels": 25, "parts": 35,
+}  # fmt: skip
+"""Sections in their order, and the most that each may take; all of them together have `WHOLE_S`."""
+
+NAMES = tuple(LIMIT_S)
+QUICK = ("tokens", "draws", "equal", "alone", "batch", "drafts")
+WHOLE_S, QUICK_S = 530.0, 170.0
+LEAST_S = 10.0
+"""A section is skipped where less is left."""
+
+END_S = 5.0
+"""What a section that runs out of time has to tell its last row."""
+
 CPU_FACTOR = 10  # a CPU is given more time
 
 
@@ -36,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", action="store_true", help="print the plan, without a GPU")
     parser.add_argument("--card", choices=CARDS, help="default: the one that is here, else h100")
     parser.add_argument("--model", choices=MODELS, help="of the plan (default: those of the targets)")
-    parser.add_argument("--only", default=",".join(NAMES), help="sections (default %(default)s)")
+    parser.add_argument("--only", default="", help=f"sections (default all: {','.join(NAMES)})")
+    parser.add_argument("--quick", action="store_true", help=f"only {','.join(QUICK)}, shorter answers")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small, to try it out")
     parser.add_argument(
         "--results", type=Path, help=f"folder of the records (default {RESULTS.name}/ beside the benchmarks)"
@@ -51,27 +68,31 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plan:
         _plan(arguments)
         return
-    unknown = set(arguments.only.split(",")) - set(NAMES)
-    if unknown:
+    asked = arguments.only.split(",") if arguments.only else QUICK if arguments.quick else NAMES
+    if unknown := set(asked) - set(NAMES):
         sys.exit(f"gpu: --only {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
     card, name = _card(arguments)
     folder = arguments.results or (RESULTS if arguments.device == "cuda" else Path(arguments.dir, "results"))
+    factor = CPU_FACTOR if arguments.device == "cpu" else 1
+    until_s = time.monotonic() + factor * (QUICK_S if arguments.quick else WHOLE_S)
     found = [
-        _measure(section, arguments, card, folder / f"{name}.json")
+        _measure(section, arguments, card, folder / f"{name}.json", until_s)
         for section in NAMES
-        if section in arguments.only.split(",")
+        if section in asked
     ]
     if not all(found):
         sys.exit(1)
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    from tests.bench.gpu import plan
+    from tests.bench.gpu import jobs, plan
 
     card = CARDS[arguments.card or "h100"]
     sections, steps = plan.rows(arguments.model, card)
     report.show(f"gpu · a layer's parts on {card.name}", sections, arguments.json)
     report.show(f"gpu · whole steps on {card.name}", steps, arguments.json)
+    if arguments.model is None:
+        report.show(f"gpu · served end to end on {card.name}", jobs.plan_rows(card), arguments.json)
 
 
 def _card(arguments: argparse.Namespace) -> tuple[Card, str]:
@@ -92,37 +113,70 @@ def _card(arguments: argparse.Namespace) -> tuple[Card, str]:
     return CARDS[name], name
 
 
-def _measure(section: str, arguments: argparse.Namespace, card: Card, results: Path) -> bool:
-    """Run a section in a process of its own, show and keep its lines; whether all is right.
+def _measure(section: str, arguments: argparse.Namespace, card: Card, results: Path, until_s: float) -> bool:
+    """Run a section in a process of its own, show and keep its rows; whether all is right.
 
     An error on a GPU ends everything that its process could do there.
     """
-    command = [sys.executable, "-m", "tests.bench.gpu", section, arguments.device, card.name]
-    variables = {"TRITON_DEFAULT_FP_FUSION": "1", **os.environ}
-    begin, reason = time.monotonic(), ""
-    limit_s = LIMIT_S[section] * (CPU_FACTOR if arguments.device == "cpu" else 1)
-    try:
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=False, timeout=limit_s
-        )
-        shown = done.stdout
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-    except subprocess.TimeoutExpired as error:
-        shown, reason = _text(error.stdout), f"took longer than {limit_s} s"
-    rows: list[dict[str, Any]] = [json.loads(line) for line in shown.splitlines() if line.endswith("}")]
+    begin = time.monotonic()
+    limit_s = min(LIMIT_S[section] * (CPU_FACTOR if arguments.device == "cpu" else 1), until_s - begin)
+    if limit_s < LEAST_S:
+        print(f"\ngpu · {section}: SKIPPED, {max(limit_s, 0):.0f} s are left of the whole time")
+        return True
+    command = _command(section, arguments, card, limit_s)
+    rows: list[Row] = []
+    reason = ""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors, _started(command, errors) as process:
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.rstrip().endswith("}"):
+                rows.append(json.loads(line))
+                _keep(section, rows[-1], results)
+        if process.wait():
+            errors.seek(0)
+            told = errors.read().strip().splitlines() or [f"ended with {process.returncode}"]
+            is_late = time.monotonic() - begin >= limit_s
+            reason = f"took longer than {limit_s:.0f} s" if is_late else told[-1]
+        timer.cancel()
     is_right = not reason and all(row.get("check") != "FAILED" for row in rows)
     took_s = time.monotonic() - begin
     report.show(f"gpu · {section} on {results.stem} · {took_s:.0f} s", rows, arguments.json)
     if reason:
-        print(f"  BROKE OFF: {reason}")
+        print(f"  BROKE OFF: {reason}", flush=True)
     record = {"section": section, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "seconds": took_s}
     record |= {"machine": report.machine(), "is_right": is_right, "reason": reason, "rows": rows}
-    results.parent.mkdir(parents=True, exist_ok=True)
     with results.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
     return is_right
 
 
-def _text(shown: bytes | str | None) -> str:
-    return shown.decode() if isinstance(shown, bytes) else shown or ""
+def _command(section: str, arguments: argparse.Namespace, card: Card, limit_s: float) -> list[str]:
+    program = [sys.executable, "-m", "tests.bench.gpu", section, arguments.device, card.name]
+    return [*program, f"{limit_s - END_S:.0f}", str(arguments.quick)]
+
+
+def _started(command: list[str], errors: IO[str]) -> subprocess.Popen[str]:
+    variables = {"TRITON_DEFAULT_FP_FUSION": "1", **os.environ}
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+
+MARKDOWN = ("row", "work", "measured", "unit", "at least", "aim", "check", "note")
+"""Columns of the table in Markdown."""
+
+
+def _keep(section: str, row: Row, results: Path) -> None:
+    """Write a row as soon as it is there: as JSON, and those of end-to-end sections as Markdown."""
+    with results.with_suffix(".rows.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"section": section, **row}) + "\n")
+    if "row" not in row:
+        return
+    path = results.with_suffix(".md")
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8") as file:
+        if is_new:
+            file.write(f"| section | {' | '.join(MARKDOWN)} |\n{'|---' * (len(MARKDOWN) + 1)}|\n")
+        cells = [report.cell(row.get(column)) for column in MARKDOWN]
+        file.write(f"| {section} | {' | '.join(cells)} |\n")

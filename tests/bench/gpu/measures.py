@@ -18,7 +18,6 @@ from torch import Tensor
 
 from backend.kernels.paged_attention import kernel as attention
 from backend.kernels.paged_attention.plan import DeviceStep
-from backend.models.loaded import LoadedModel
 from backend.sampling.sampler import Sampler, SamplingBatch
 from backend.types import PAGE_TOKENS
 from tests.backend.kernels.cases import DTYPES, TOLERANCES, ops
@@ -27,7 +26,6 @@ from tests.bench.gpu.models import greedy, open_engine, random_model
 from tests.bench.gpu.plan import DENSE, SPARSE
 from tests.bench.gpu.profiled import Steps, kernel_names
 from tests.bench.gpu.sections import SECTIONS as PLANNED
-from tests.bench.gpu.sections import step_bytes, step_flops
 from tests.bench.gpu.shapes import MODELS, TINY_FAMILIES, config_of
 from tests.bench.gpu.trace import Work
 
@@ -226,57 +224,6 @@ def _attention_s(device: str, streams: int, queries: int, context: int) -> float
     return seconds(partial(attention.paged_attention, q, kv, step, None), device)
 
 
-def step(device: str, card: Card) -> Iterator[Row]:
-    """Tokens per second of the whole engine with random weights, as shares of the roofline of this run."""
-    copied = copy_bytes_per_s(device)
-    names = ("Qwen3-8B", "Llama-3.1-8B") if device != "cpu" else ("tiny",)
-    size = (64, 1024, 256) if device != "cpu" else (4, 24, 8)
-    alone = (1, 128, 128) if device != "cpu" else (1, 8, 8)
-    for name in names:
-        model = random_model(MODELS[name], device, torch.bfloat16)
-        for (streams, prompt, answer), share in ((alone, 0.78), (size, 0.6)):
-            yield {"model": name} | _generated(name, model, (streams, prompt, answer), copied, card, share)
-        del model
-        if device != "cpu":
-            torch.cuda.empty_cache()
-
-
-def _generated(
-    name: str,
-    model: LoadedModel,
-    size: tuple[int, int, int],
-    copied: float,
-    card: Card,
-    share: float,
-) -> Row:
-    streams, prompt, answer = size
-    engine = open_engine(model, streams, prompt + answer + 1)
-    vocab = model.config.vocab_size
-    prompts = [[(13 * i + 31 * n) % vocab for i in range(prompt)] for n in range(streams)]
-    greedy(engine, [each[:16] for each in prompts], 4)  # compiles
-    greedy(engine, prompts[:1], 2)
-    begin = time.perf_counter()
-    found = greedy(engine, prompts, 1)
-    first_s = time.perf_counter() - begin
-    begin = time.perf_counter()
-    found = greedy(engine, prompts, answer)
-    took_s = time.perf_counter() - begin
-    engine.close()
-    config = config_of(MODELS[name])
-    middle, first = Work(streams, context=prompt + answer // 2), Work(streams, prompt, prompt)
-    decode_s = max(step_bytes(config, middle) / copied, step_flops(config, middle) / card.flops_per_s)
-    floor_s = answer * decode_s + step_flops(config, first) / card.flops_per_s
-    assert [len(each) for each in found] == [answer] * streams
-    return {
-        "work": f"{streams} x {prompt}/{answer}",
-        "first tokens s": first_s,
-        "tok/s": streams * answer / took_s,
-        "target tok/s": share * streams * answer / floor_s,
-        "share": floor_s / took_s,
-        "target": share,
-    }
-
-
 SECTIONS: dict[str, Callable[[str, Card], Iterator[Row]]] = {
     "compile": compile_all,
     "values": values,
@@ -284,5 +231,4 @@ SECTIONS: dict[str, Callable[[str, Card], Iterator[Row]]] = {
     "draws": draws,
     "kernels": kernels,
     "parts": parts,
-    "step": step,
 }

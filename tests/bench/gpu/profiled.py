@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -58,3 +58,32 @@ class Steps:
             if event.device_type == DeviceType.CUDA:
                 times[event.name.lstrip("_")] += event.time_range.elapsed_us() / _ROUNDS
         return dict(times)
+
+
+Span = tuple[float, float]
+"""Begin and end of what a GPU did, in microseconds."""
+
+
+def device_spans(step: Callable[[], None], count: int) -> list[Span]:
+    """What the GPU did in `count` steps."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(count):
+            step()
+        torch.cuda.synchronize()
+    return [
+        (event.time_range.start, event.time_range.end)
+        for event in found.events() or ()
+        if event.device_type == DeviceType.CUDA
+    ]
+
+
+def idle_share(spans: Sequence[Span]) -> float:
+    """The share of the time from the first begin to the last end in which nothing ran."""
+    ordered = sorted(spans)
+    first, until = ordered[0]
+    idle = 0.0
+    for begin, end in ordered:
+        idle += max(begin - until, 0.0)
+        until = max(until, end)
+    return idle / (until - first)

@@ -34,6 +34,27 @@ LLAMA_8B = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 5e5,
 }
+LLAMA_70B = {
+    **LLAMA_8B,
+    "hidden_size": 8192,
+    "intermediate_size": 28_672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+}
+MIXTRAL_8X7B = {
+    "architectures": ["MixtralForCausalLM"],
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
 QWEN3_30B_A3B = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "vocab_size": 151_936,
@@ -75,6 +96,38 @@ MODELS: dict[str, dict[str, Any]] = {
     "Qwen3-30B-A3B": QWEN3_30B_A3B,
     "tiny": TINY_FAMILIES["qwen3"],
 }
+SERVED = {
+    **MODELS,
+    "Llama-3.1-70B": LLAMA_70B,
+    "Mixtral-8x7B": MIXTRAL_8X7B,
+    "tiny-wide": {**TINY_FAMILIES["llama"], "hidden_size": 128, "intermediate_size": 128},
+    "tiny-experts": {**TINY_FAMILIES["mixtral"], "hidden_size": 128, "intermediate_size": 128},
+}
+"""Models that are served end to end: those above, and two whose steps no target names."""
+
+_ROUNDED_INPUTS = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
+_STORED: dict[str, tuple[str, dict[str, Any]]] = {
+    "fp8": (
+        "float-quantized",
+        {
+            "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True},
+            "input_activations": _ROUNDED_INPUTS,
+        },
+    ),
+    "int4": (
+        "pack-quantized",
+        {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}},
+    ),
+}
+
+
+def stored_as(shape: dict[str, Any], stored: str) -> dict[str, Any]:
+    """The config.json of a model whose projections are stored as "bf16", "fp8" or "int4"."""
+    if stored == "bf16":
+        return shape
+    kind, group = _STORED[stored]
+    method = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"all": group}}
+    return {**shape, "quantization_config": method}
 
 
 def model_config(shape: dict[str, Any], folder: Path) -> ModelConfig:

@@ -51,6 +51,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     bench("--json", str(path), "gpu", "--plan")
     tables = [json.loads(line)["rows"] for line in path.read_text().splitlines()]
+    assert [row["section"] for row in tables.pop()] == ["alone"] * 3 + ["batch", "mixtral"]
     return {row.get("section") or (row["model"], row["work"]): row for table in tables for row in table}
 
 
@@ -117,20 +118,26 @@ def test_every_card_has_launches(card: Any) -> None:  # noqa: ANN401
 
 @pytest.mark.timeout(400)  # loops in Numba are compiled after each change of a kernel
 def test_everything_is_exercised_on_a_cpu(tmp_path: Path) -> None:
-    shown = bench("--dir", str(tmp_path), "gpu", "--device", "cpu", "--only", "draws,step")
+    shown = bench("--dir", str(tmp_path), "gpu", "--device", "cpu", "--only", "draws,alone")
     records = [json.loads(line) for line in (tmp_path / "results" / "cpu.json").read_text().splitlines()]
-    assert [record["section"] for record in records] == ["draws", "step"]
+    assert [record["section"] for record in records] == ["draws", "alone"]
     assert all(record["is_right"] for record in records), shown
     drawn, generated = (record["rows"] for record in records)
     assert {row["check"] for row in drawn} == {"ok"} and len(drawn) == 6
-    assert [row["work"] for row in generated] == ["1 x 8/8", "4 x 24/8"]
-    assert all(row["tok/s"] > 0 and row["share"] > 0 for row in generated)
+    assert [row["row"] for row in generated if "measured" in row] == [
+        f"8B {kind}, one stream" for kind in ("bf16", "FP8", "int4")
+    ]
+    assert all(row["share of roofline"] > 0 for row in generated if "measured" in row)
+    kept = (tmp_path / "results" / "cpu.rows.jsonl").read_text().splitlines()
+    assert [json.loads(line)["section"] for line in kept] == ["draws"] * 6 + ["alone"] * len(generated)
+    table = (tmp_path / "results" / "cpu.md").read_text().splitlines()
+    assert len(table) == 2 + len(generated) and "| alone | 8B bf16, one stream | 1 x 12/6 |" in table[2]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_without_a_gpu_it_says_what_is_missing() -> None:
     assert "finds no CUDA device" in bench("gpu", code=1)
-    assert "choose from compile, values" in bench("gpu", "--only", "speed", code=1)
+    assert "choose from compile, tokens" in bench("gpu", "--only", "speed", code=1)
 
 
 LINES = [
@@ -145,15 +152,12 @@ def test_what_fails_or_breaks_off_is_told_and_the_next_section_runs(
 ) -> None:
     """Sections are replaced by programs that print their lines, or break off after one."""
     programs = iter(LINES)
-    run = subprocess.run
     monkeypatch.setattr(report, "machine", lambda: {})
-    monkeypatch.setattr(
-        command.subprocess, "run", lambda _, **options: run([sys.executable, "-c", next(programs)], **options)
-    )
+    monkeypatch.setattr(command, "_command", lambda *_: [sys.executable, "-c", next(programs)])
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     arguments = parser.parse_args(
-        ["--device", "cpu", "--only", "tokens,draws,step", "--results", str(tmp_path)]
+        ["--device", "cpu", "--only", "tokens,draws,alone", "--results", str(tmp_path)]
     )
     arguments.json = None
     with pytest.raises(SystemExit) as ended:
@@ -168,3 +172,19 @@ def test_kernels_of_a_profile_are_found_by_name() -> None:
     assert kernel_names(("kv_write", "rotary", "paged_attention")).fullmatch("attend")
     assert not kernel_names(("swiglu",)).fullmatch("attend") and not kernel_names(()).fullmatch("")
     assert kernel_names(("products",)).fullmatch("nvjet_tst_128x64_64x6_1x2_h_bz_TNN")
+
+
+def test_rows_of_a_section_that_is_cut_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """print('{"row": "first"}', flush=True); import threading; threading.Event().wait()"""
+    monkeypatch.setattr(report, "machine", lambda: {})
+    monkeypatch.setattr(command, "_command", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(command, "LEAST_S", 0.0)
+    monkeypatch.setitem(command.LIMIT_S, "alone", 0.1)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_args(["--device", "cpu", "--only", "alone", "--results", str(tmp_path)])
+    arguments.json = None
+    with pytest.raises(SystemExit):
+        command.run(arguments)
+    assert json.loads((tmp_path / "cpu.rows.jsonl").read_text()) == {"section": "alone", "row": "first"}
+    assert "took longer than 1 s" in json.loads((tmp_path / "cpu.json").read_text())["reason"]
