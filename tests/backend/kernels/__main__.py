@@ -26,7 +26,7 @@ compile for sm_90, and two kernels for the others; `pytest -m slow` compiles all
 same values on a GPU.
 
 `python -m tests.bench gpu --plan` prints what a step launches and its least time on a named card. Without
-`--plan` it checks and measures everything on the GPU that is here, in five minutes, with torch, triton,
+`--plan` it checks and measures everything on the GPU that is here, in nine minutes, with torch, triton,
 numpy, numba, safetensors and msgspec alone. `python -m tests.bench tune --op NAME` finds rows for
 `blocks.json`; with `--plan` it only compiles them.
 

@@ -105,7 +105,7 @@ class Job:
         return START_S + self.streams * self.answer / self.targets(self.answer, copied, card)[0]
 
     def _layers(self, tokens: int) -> float:
-        """Elements of all layers' weights that so many tokens reach."""
+        """Elements of all layers' weights that this number of tokens reaches."""
         config, none = self.config, Work(tokens, context=0)
         rest = 4.0 * tokens * config.vocab_size + 2.0 * config.vocab_size * config.hidden_size
         return (step_bytes(config, none) - rest) / 2

@@ -89,7 +89,7 @@ class Run:
 
 
 def requests(prompts: Prompts, answer: int) -> list[Request]:
-    """Greedy requests for so many tokens each."""
+    """Greedy requests for `answer` tokens each."""
     params = SamplingParams(max_tokens=answer, temperature=0.0, ignore_eos=True)
     return [
         Request(request_id=str(number), prompt_token_ids=list(prompt), params=params)
