@@ -214,7 +214,7 @@ def alone(setting: Setting) -> Iterator[Row]:
 
 
 def batch(setting: Setting) -> Iterator[Row]:
-    """As many streams as are asked for of an 8B model, and how long the GPU idles between their steps."""
+    """An 8B model with many streams, and how long the GPU idles between their steps."""
     return _load(setting, "batch")
 
 

@@ -50,7 +50,7 @@ def test_jobs_fit_their_card(card: Any) -> None:  # noqa: ANN401
 
 @pytest.mark.parametrize("stored", ["bf16", "fp8", "int4"])
 def test_stored_bytes_are_those_of_the_format(stored: str) -> None:
-    """Of the tensors of a checkpoint without values."""
+    """The bytes of the tensors of a checkpoint without values."""
     (job,) = [job for job in jobs(80e9) if (job.section, job.stored) == ("alone", stored)]
     weights = StoredWeights(SERVED[job.model], stored, "meta")
     sites = random_model(SERVED[job.model], "meta", torch.bfloat16).sites
