@@ -38,6 +38,7 @@ class Job:
     at_least: float  # a share of the roofline's rate; or tokens per second of an H200, by bandwidth on others
     aim: float
     kv_dtype: KVDtypeName = "bfloat16"
+    times_held: float = 1.0  # bytes of a layer on the device, as a multiple of those of the format
     is_decode: bool = False  # only the time between the first token and the last counts
 
     @property
@@ -52,14 +53,14 @@ class Job:
 
     @property
     def weight_bytes(self) -> float:
-        """All weights; embedding and head have 16 bits."""
+        """All weights as they are held; embedding and head have 16 bits."""
         config = self.config
         tables = 2 * config.vocab_size * config.hidden_size
-        return self.layer_bytes * config.num_layers + 2 * tables
+        return self.times_held * self.layer_bytes * config.num_layers + 2 * tables
 
     @property
     def layer_bytes(self) -> float:
-        """The weights of one layer."""
+        """The weights of one layer in their format."""
         return self._layers(1 << 20) * _BYTES[self.stored] / self.config.num_layers
 
     @property

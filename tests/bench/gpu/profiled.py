@@ -80,6 +80,7 @@ def device_spans(step: Callable[[], None], count: int) -> list[Span]:
 
 def idle_share(spans: Sequence[Span]) -> float:
     """The share of the time from the first begin to the last end in which nothing ran."""
+    assert spans, "the profiler saw no kernel; run as a user who may profile"
     ordered = sorted(spans)
     first, until = ordered[0]
     idle = 0.0

@@ -10,7 +10,7 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "overlap on": {"is_ahead": True},
     "overlap off": {"is_ahead": False},
 }
-"""Options of ModelRunner whose tokens must equal those of an engine as it is served."""
+"""Options of ModelRunner, one a line, whose tokens must equal those of an engine as it is served."""
 
 _IDLE_STEPS, _MOST_IDLE = 20, 0.03
 _HELD = 1.3  # times the bytes of a format: then weights are held in another one
@@ -233,22 +233,22 @@ def large(setting: Setting) -> Iterator[Row]:
 def _load(setting: Setting, section: str) -> Iterator[Row]:
     """Rows of tokens per second, each with a part of the time that is left."""
     own = setting.jobs(section)
-    for number, asked in enumerate(own):
-        job, note = sized(asked, setting.memory_bytes)
-        if job is None:
-            yield skipped(asked.name, asked.work, note)
-            continue
+    for number, job in enumerate(own):
         most_s = setting.left_s / (len(own) - number)
         if most_s < START_S and not setting.is_tiny:
             yield skipped(job.name, job.work, f"{most_s:.0f} s are left for it")
             continue
-        yield from attempted(job.name, partial(_served, setting, job, note, most_s))
+        yield from attempted(job.name, partial(_served, setting, job, most_s))
 
 
-def _served(setting: Setting, job: Job, note: str, most_s: float) -> Iterator[Row]:
-    limit_s = time.monotonic() + most_s
-    if reason := too_large(setting, job):
-        yield skipped(job.name, job.work, reason)
+def _served(setting: Setting, asked: Job, most_s: float) -> Iterator[Row]:
+    limit_s, copied = time.monotonic() + most_s, setting.copied
+    asked = replace(asked, times_held=_times_held(setting, asked))
+    held = f"weights take {asked.times_held:.1f} times the bytes of {asked.stored} here"
+    notes = [held] if asked.times_held >= _HELD else []
+    job, note = sized(asked, setting.memory_bytes)
+    if job is None:
+        yield skipped(asked.name, asked.work, "; ".join([note, *notes]))
         return
     model = stored_model(SERVED[job.model], job.stored, setting.device, job.kv_dtype)
     prompts = prompts_of(job.streams, job.prompt, model.config.vocab_size)
@@ -268,12 +268,12 @@ def _served(setting: Setting, job: Job, note: str, most_s: float) -> Iterator[Ro
         probe=probe if wants_idle else None,
     )
     mean = run.num_tokens / job.streams
-    least, aim = job.targets(mean, setting.copied, setting.card)
-    notes = [note, held(setting, job)]
+    least, aim = job.targets(mean, copied, setting.card)
+    notes.insert(0, note)
     if run.is_cut:
         notes.append(f"cut after {mean:.0f} tokens each, which the targets allow for")
     measured = run.num_tokens / run.took_s
-    floor_s = job.floor_s(mean, setting.copied, setting.card)
+    floor_s = job.floor_s(mean, copied, setting.card)
     row = judged(job.name, job.work, measured, least, aim, "; ".join(filter(None, notes)))
     yield {**row, "unit": "tok/s", "share of roofline": floor_s / run.took_s}
     if wants_idle:
@@ -309,18 +309,3 @@ def _times_held(setting: Setting, job: Job) -> float:
     if setting.is_tiny or job.stored == "bf16":
         return 1.0
     return _bytes_of_a_layer(setting, job) / job.layer_bytes
-
-
-def too_large(setting: Setting, job: Job) -> str:
-    """Why the weights do not fit as they are held; empty where they do."""
-    times = _times_held(setting, job)
-    needed = job.needed_bytes + (times - 1) * job.layer_bytes * job.config.num_layers
-    if times < _HELD or needed <= setting.memory_bytes:
-        return ""
-    return f"weights take {times:.1f} times the bytes of {job.stored} here: {needed / 1e9:.0f} GB in all"
-
-
-def held(setting: Setting, job: Job) -> str:
-    """Whether weights are held in another format than they are stored in."""
-    times = _times_held(setting, job)
-    return f"weights take {times:.1f} times the bytes of {job.stored}" if times >= _HELD else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,6 +137,14 @@ def test_what_is_not_reached_is_skipped_with_the_reason() -> None:
     assert row["check"] in ("aim", "ok", "below")  # tiny models fit everywhere
     job, note = sized(next(job for job in jobs(48e9) if job.section == "mixtral"), 48e9)
     assert job is None and "90% of this card's memory are 43 GB" in note
+
+
+def test_weights_that_are_held_in_more_bytes_leave_fewer_streams() -> None:
+    wide = [replace(job, times_held=2.0) for job in jobs(141e9) if job.stored == "fp8"]
+    found = {job.name: sized(job, 141e9)[0] for job in wide}
+    mixtral, large = found["Mixtral FP8"], found["70B FP8, FP8 pages"]
+    assert large is None and mixtral is not None and 100 < mixtral.streams < 120
+    assert mixtral.decode_bytes(1500) < mixtral.weight_bytes  # the target is that of the format
 
 
 def test_verdicts() -> None:
