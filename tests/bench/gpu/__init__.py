@@ -93,6 +93,12 @@ def _plan(arguments: argparse.Namespace) -> None:
     report.show(f"gpu · whole steps on {card.name}", steps, arguments.json)
     if arguments.model is None:
         report.show(f"gpu · served end to end on {card.name}", jobs.plan_rows(card), arguments.json)
+        budgets = [
+            {"section": name, "at most s": limit_s, "quick": "yes" if name in QUICK else "no"}
+            for name, limit_s in LIMIT_S.items()
+        ]
+        whole = f"at most {WHOLE_S:.0f} s together, --quick {QUICK_S:.0f} s"
+        report.show(f"gpu · sections in their order, {whole}", budgets, arguments.json)
 
 
 def _card(arguments: argparse.Namespace) -> tuple[Card, str]:

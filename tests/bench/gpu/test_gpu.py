@@ -51,6 +51,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     bench("--json", str(path), "gpu", "--plan")
     tables = [json.loads(line)["rows"] for line in path.read_text().splitlines()]
+    assert [row["section"] for row in tables.pop()] == list(command.NAMES)
     assert [row["section"] for row in tables.pop()] == ["alone"] * 3 + ["batch", "mixtral"]
     return {row.get("section") or (row["model"], row["work"]): row for table in tables for row in table}
 
