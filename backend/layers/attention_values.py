@@ -7,15 +7,12 @@ from torch import Tensor
 
 from backend.config import AttentionSpec
 from backend.kernels.device import uses_triton
-from backend.kernels.paged_attention import Group, WindowPlan, reference
+from backend.kernels.paged_attention import WIDEST_IN_TRITON, Group, WindowPlan, reference
 from backend.kernels.rotary import rotate
 from backend.layers.attention import AttentionContext, AttentionShape
 from backend.layers.attention_variants import VariantAttention
 from backend.layers.linear import Linear
 from backend.layers.norm import Norm, RMSNorm
-
-_WIDEST_ON_GPU = 256
-"""Dimensions of a head; the tiles of wider ones do not fit in a GPU's shared memory."""
 
 
 class ValueAttention(VariantAttention):
@@ -57,7 +54,7 @@ class ValueAttention(VariantAttention):
         return self.out(attended, context.adapters)
 
     def _attend(self, queries: Tensor, kv: Tensor, plan: WindowPlan | list[Group]) -> Tensor:
-        if isinstance(plan, WindowPlan) and queries.shape[2] > _WIDEST_ON_GPU and uses_triton(queries):
+        if isinstance(plan, WindowPlan) and queries.shape[2] > WIDEST_IN_TRITON and uses_triton(queries):
             return reference.paged_attention(queries, kv, plan.groups)
         return super()._attend(queries, kv, plan)
 

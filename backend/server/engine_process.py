@@ -10,12 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from backend.config import EngineConfig
+from backend.config import AttentionSpec, EngineConfig, LayerSpec
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.engine.step_memory import step_bytes
 from backend.errors import AdapterError, CheckpointError
+from backend.kernels.paged_attention import WIDEST_IN_TRITON
 from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel
 from backend.parallel.mirror import MirroredModel, open_model
@@ -95,11 +96,20 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
 def _is_ahead(config: EngineConfig, model: LoadedModel) -> bool:
     """Whether steps are launched before the last one has been read.
 
-    Ranks of a group run each step as the first one tells them. Attention over pages of 8 bits reads all that
-    they hold: a sequence that ends in flight could leave there what is not finite.
+    Ranks of a group run each step as the first one tells them. A sequence that ends in flight may leave in
+    its pages what is not finite: attention that gathers whole pages would read that.
     """
     is_gpus = model.device.type == "cuda" and config.parallel.size == 1
-    return is_gpus and model.kv_layout.dtype.itemsize > 1
+    return is_gpus and not any(map(_gathers_pages, model.config.layers))
+
+
+def _gathers_pages(layer: LayerSpec) -> bool:
+    """Whether a GPU computes its attention in torch: the kernel reads a sequence's own slots alone."""
+    attention = layer.mixer
+    if not isinstance(attention, AttentionSpec):
+        return False
+    is_plain = attention.latent is None and attention.softcap is None
+    return not is_plain or attention.head_dim > WIDEST_IN_TRITON
 
 
 def open_adapters(config: EngineConfig, model: LoadedModel) -> AdapterStore:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from backend.kernels.device import uses_triton
 from backend.kernels.kv_write.reference import store
-from backend.kernels.quantised_kv import LARGEST
 from backend.kernels.rotary import Angles, rotate
 
 __all__ = ["kv_write", "store"]
@@ -30,7 +29,7 @@ def kv_write(
     With a `weight` [Hq + Hkv, D], queries and keys are normalised before.
     """
     num_rotated = heads.shape[1] - memory.shape[1] // 2
-    if uses_triton(heads) and memory.dtype not in LARGEST and heads.shape[2] % 2 == 0:
+    if uses_triton(heads) and heads.shape[2] % 2 == 0:
         assert heads.is_contiguous() and memory.is_contiguous() and angles.table.is_contiguous()
         assert weight is None or (weight.shape[0] == num_rotated and weight.is_contiguous())
         from backend.kernels.kv_write.kernel import kv_write as on_gpu

@@ -3,7 +3,8 @@
 A program takes BLOCK_ROWS rows of one sequence, which are query tokens times the query heads that share a
 key head, and one split of its keys (split KV, as Flash-Decoding). Sequences are launched by class, which
 follows from query tokens: tiles and splits, and so a sequence's bits, depend on its own query tokens and
-context alone. Softmax as Milakov and Gimelshein (2018), in powers of two; sums in float32.
+context alone. Softmax as Milakov and Gimelshein (2018), in powers of two; sums in float32. Keys and values
+of 8 bits are widened in registers; scores are multiplied by the keys' scales, values by their own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from torch import Tensor
 
 from backend.kernels.launch import blocks
 from backend.kernels.paged_attention.plan import DeviceStep
+from backend.kernels.quantised_kv import LARGEST
 
 _SPLIT_KEYS, _MOST_SPLITS = 512, 32
 _LOG2_E = 1.4426950408889634
+_SCALE_UNITS = {torch.int8: 1, torch.float8_e4m3fn: 256}
 _SHAPES = {"few": 16, "some": 64, "rows": 1 << 30}
 """Shape classes of blocks.json, each with the most rows that a key head of one of its sequences has."""
 
@@ -29,11 +32,14 @@ _SHAPES = {"few": 16, "some": 64, "rows": 1 << 30}
 def paged_attention(
     q: Tensor, kv: Tensor, step: DeviceStep, window: int | None, log_sums: Tensor | None = None
 ) -> Tensor:
-    """q [T, Hq, D], kv [pages, 16, 2, Hkv, D] → [T, Hq * D] in q.dtype.
+    """q [T, Hq, D], kv [pages, 16, 2, Hkv, W] → [T, Hq * D] in q.dtype.
 
-    `log_sums` [T, Hq] float32 gets log2 of each row's sum of powers. Keys and values must have q's dtype.
+    `log_sums` [T, Hq] float32 gets log2 of each row's sum of powers. Keys and values have q's dtype and
+    width D, or 8 bits as quantised_kv.py stores them.
     """
-    assert kv.is_contiguous() and kv.dtype is q.dtype and q.stride(2) == 1 and q.stride(1) == q.shape[2]
+    is_scaled = kv.dtype in LARGEST
+    assert kv.is_contiguous() and (is_scaled or kv.dtype is q.dtype)
+    assert q.stride(2) == 1 and q.stride(1) == q.shape[2]
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads, group = kv.shape[3], num_heads // kv.shape[3]
     num_splits = min(_MOST_SPLITS, triton.cdiv(step.longest_context, _SPLIT_KEYS))
@@ -45,11 +51,16 @@ def paged_attention(
             for width in (head_dim, 2)
         )
     outputs = result, parts, tops_sums, log_sums
+    # Bytes of float8 are widened from bits: GPUs before the H100's generation do not know them.
+    stored = kv.view(torch.uint8) if kv.dtype is torch.float8_e4m3fn else kv
+    memory = stored, kv.view(torch.bfloat16) if is_scaled else None
     constants = {
         "NUM_KV_HEADS": num_kv_heads,
         "GROUP": group,
         "HAS_WINDOW": window is not None,
         "HEAD_DIM": head_dim,
+        "WIDTH": kv.shape[4],
+        "SCALE_UNIT": _SCALE_UNITS.get(kv.dtype, 0),
         "BLOCK_DIM": triton.next_power_of_2(head_dim),
         "HAS_LOG_SUMS": log_sums is not None,
         "IS_SPLIT": num_splits > 1,
@@ -57,11 +68,11 @@ def paged_attention(
         "MOST_SPLITS": _MOST_SPLITS,
     }
     for own in _classes(step, group):
-        options, queries = _options(own.shape, group, q.dtype)
+        options, queries = _options(own.shape, group, torch.int8 if is_scaled else q.dtype)
         per_sequence = triton.cdiv(own.most_queries, queries)
         _attend[own.num_sequences * per_sequence, num_kv_heads, num_splits](
             *outputs,
-            *(q, kv, step.page_table, step.order, step.rows, step.query_starts, step.context_lens),
+            *(q, *memory, step.page_table, step.order, step.rows, step.query_starts, step.context_lens),
             *(step.positions, step.ancestors, head_dim**-0.5 * _LOG2_E, q.stride(0)),
             *(step.page_table.stride(0), num_tokens * num_heads, window or 0, own.begin, per_sequence),
             QUERIES=queries,
@@ -116,6 +127,7 @@ def _attend(
     log_sums,
     q,
     kv,
+    scales,
     page_table,
     order,
     table_rows,
@@ -136,6 +148,8 @@ def _attend(
     HAS_WINDOW: tl.constexpr,
     HAS_TREES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SCALE_UNIT: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
     HAS_LOG_SUMS: tl.constexpr,
     IS_SPLIT: tl.constexpr,
@@ -148,7 +162,8 @@ def _attend(
 
     Grid (sequences * per_sequence, NUM_KV_HEADS, splits), of `order` from first_sequence on. Arguments as in
     paged_attention and DeviceStep; parts [splits, num_rows, D] and tops_sums [splits, num_rows, 2] float32
-    where IS_SPLIT; num_rows: T * Hq. A split without keys has the top -inf.
+    where IS_SPLIT; num_rows: T * Hq. A split without keys has the top -inf. `scales`: kv's bytes as bfloat16,
+    of which the last of a head's WIDTH bytes are its scale, in SCALE_UNIT; 0: none.
     """
     sequence = tl.load(order + first_sequence + tl.program_id(0) // per_sequence)
     head, split = tl.program_id(1), tl.program_id(2)
@@ -193,10 +208,11 @@ def _attend(
         key = key_begin + tl.arange(0, BLOCK_KEYS)
         is_key = key < end
         page = tl.load(pages + key // 16, mask=is_key, other=0).to(tl.int64)
-        slot = (page * 16 + key % 16) * (2 * NUM_KV_HEADS * HEAD_DIM) + head * HEAD_DIM
+        slot = ((page * 16 + key % 16) * (2 * NUM_KV_HEADS) + head) * WIDTH
         k_mask = is_key[None, :] & is_dim[:, None]
         keys = tl.load(kv + slot[None, :] + d[:, None], mask=k_mask, other=0.0)
-        scores = tl.dot(queries, keys, input_precision="ieee") * scale
+        scores = tl.dot(queries, widened(keys, queries.dtype), input_precision="ieee") * scale
+        scores = _scaled(scores, scales, slot, is_key, 0, WIDTH, SCALE_UNIT)
         seen = key[None, :] <= newest[:, None]
         age = key
         if HAS_TREES:
@@ -217,7 +233,9 @@ def _attend(
         factor = tl.exp2(top - finite)
         total = total * factor + tl.sum(weights, 1)
         v_mask = is_key[:, None] & is_dim[None, :]
-        values = tl.load(kv + slot[:, None] + NUM_KV_HEADS * HEAD_DIM + d[None, :], mask=v_mask, other=0.0)
+        slot += NUM_KV_HEADS * WIDTH
+        values = widened(tl.load(kv + slot[:, None] + d[None, :], mask=v_mask, other=0.0), queries.dtype)
+        values = _scaled(values, scales, slot, is_key, 1, WIDTH, SCALE_UNIT).to(queries.dtype)
         sums = sums * factor[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         top = highest
     row = token * (NUM_KV_HEADS * GROUP) + query_head
@@ -232,6 +250,27 @@ def _attend(
         tl.store(result + row[:, None] * HEAD_DIM + d[None, :], found, mask=mask)
         if HAS_LOG_SUMS:
             tl.store(log_sums + row, top + tl.log2(total), mask=is_row)
+
+
+@triton.jit
+def widened(x, kind: tl.constexpr):
+    """Numbers as `kind`, by way of float32. Bytes are those of float8_e4m3fn, and the results 1/256 of these.
+
+    Float16 has the same bits with exponents of a larger bias.
+    """
+    if x.dtype == tl.uint8:
+        bits = x.to(tl.int16)
+        x = (((bits & 128) << 8) | ((bits & 127) << 7)).to(tl.float16, bitcast=True)
+    return x.to(tl.float32).to(kind)
+
+
+@triton.jit
+def _scaled(x, scales, slot, is_key, AXIS: tl.constexpr, WIDTH: tl.constexpr, SCALE_UNIT: tl.constexpr):
+    """x times the scales of the heads that begin at `slot` [keys], along its other axis than AXIS."""
+    if SCALE_UNIT:
+        own = tl.load(scales + (slot + WIDTH) // 2 - 1, mask=is_key, other=0.0).to(tl.float32)
+        x = x.to(tl.float32) * tl.expand_dims(own * SCALE_UNIT, AXIS)
+    return x
 
 
 @triton.jit

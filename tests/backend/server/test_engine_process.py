@@ -7,13 +7,16 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+import torch
 
-from backend.config import EngineConfig, SpeculativeConfig
+from backend.config import AttentionSpec, EngineConfig, LayerSpec, ParallelConfig, SpeculativeConfig
 from backend.engine import capacity
 from backend.engine.engine import Engine
 from backend.lora.store import AdapterStore
@@ -139,3 +142,26 @@ def test_slots_are_allocated_before_kv_memory_is_measured(
     monkeypatch.setattr(capacity, "_default_bytes", lambda *_: free_bytes[-1])
     _, hello = build_engine(config)
     assert hello.num_pages == 60
+
+
+PLAIN = AttentionSpec(num_heads=2, num_kv_heads=1, head_dim=128, rope=None)
+
+
+@pytest.mark.parametrize(
+    ("attention", "device", "size", "is_ahead"),
+    [
+        (PLAIN, "cuda", 1, True),
+        (replace(PLAIN, window=64, has_sinks=True), "cuda", 1, True),
+        (replace(PLAIN, softcap=50.0), "cuda", 1, False),
+        (replace(PLAIN, head_dim=512), "cuda", 1, False),
+        (PLAIN, "cuda", 2, False),
+        (PLAIN, "cpu", 1, False),
+    ],
+)
+def test_what_gathers_whole_pages_is_not_launched_ahead(
+    attention: AttentionSpec, device: str, size: int, is_ahead: bool
+) -> None:
+    layers = [LayerSpec(mixer=own, feed_forward=None) for own in (PLAIN, attention)]
+    model = SimpleNamespace(device=torch.device(device), config=SimpleNamespace(layers=layers))
+    config = EngineConfig(model="t", checkpoint="/none", parallel=ParallelConfig(tensor=size))
+    assert engine_process._is_ahead(config, cast("Any", model)) is is_ahead

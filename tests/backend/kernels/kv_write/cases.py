@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from backend.kernels.kv_write.kernel import kv_write
+from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.kernels.rotary import Angles
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.rotary.cases import exact, table_of
@@ -38,11 +40,44 @@ def value(
     return memory.to(dtype), wanted.to(stored).double()
 
 
-def launched(has_weight: bool, dtype: torch.dtype) -> None:
+def in_8_bits(shape: Shape, kv: torch.dtype, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """All bytes of memory: those that quantised_kv.py makes of the same keys and values."""
+    tokens, num_heads, num_kv_heads, size = shape
+    heads = (torch.randn(tokens, num_heads + 2 * num_kv_heads, size) * torch.logspace(-3, 3, size)).to(dtype)
+    heads[0, -1], heads[-1, -2, ::2] = 0, heads[-1, -2, 1::2]
+    angles = Angles(torch.zeros(2, 70, size, dtype=dtype), torch.zeros(tokens, dtype=torch.int32))
+    angles.table[0] = 1  # no angles: rotation rounds in its own way
+    slots, width = torch.randperm(48)[:tokens], stored_width(size, kv)
+    wanted = torch.zeros(48, 2 * num_kv_heads, width, dtype=torch.uint8).view(kv)
+    memory = wanted.clone().to(device)
+    wanted.view(torch.uint8)[slots] = quantise(heads[:, num_heads:], kv).view(torch.uint8)
+    on_device = Angles(angles.table.to(device), angles.positions.to(device))
+    kv_write(heads.to(device), on_device, slots.to(device), memory, None, 1e-6)
+    found = memory.cpu().view(torch.uint8)
+    assert torch.equal(found, wanted.view(torch.uint8)), (found != wanted.view(torch.uint8)).nonzero()
+    return found.to(dtype), wanted.view(torch.uint8).double()
+
+
+def not_finite(kv: torch.dtype, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """A head that is not finite is read as such, and its neighbours as they are."""
+    heads = torch.randn(3, 6, 16).to(dtype)
+    heads[0, 3, 2], heads[1, 4, 9], heads[2, 5, 15] = math.nan, math.inf, -math.inf
+    angles = Angles(torch.zeros(2, 4, 16).to(dtype).to(device), torch.zeros(3, dtype=torch.int32).to(device))
+    angles.table[0] = 1
+    memory = torch.zeros(3, 4, stored_width(16, kv), dtype=torch.uint8).view(kv).to(device)
+    kv_write(heads.clone().to(device), angles, torch.arange(3).to(device), memory, None, 1e-6)
+    found, wanted = dequantise(memory.cpu(), 16, torch.float32), heads[:, 2:].float()
+    is_finite = wanted.isfinite().all(-1)
+    assert torch.equal(found.isfinite().all(-1), is_finite)
+    return is_finite.to(dtype), found.isfinite().all(-1).double()
+
+
+def launched(has_weight: bool, dtype: torch.dtype, kv: torch.dtype | None = None) -> None:
     """Qwen3-8B's heads."""
     angles = Angles(torch.zeros(2, 64, 128, dtype=dtype), torch.zeros(4, dtype=torch.int32))
     weight = torch.zeros(40, 128, dtype=dtype) if has_weight else None
-    heads, memory = torch.zeros(4, 48, 128, dtype=dtype), torch.zeros(64, 16, 128, dtype=dtype)
+    stored, width = kv or dtype, stored_width(128, kv or dtype)
+    heads, memory = torch.zeros(4, 48, 128, dtype=dtype), torch.zeros(64, 16, width, dtype=stored)
     kv_write(heads, angles, torch.zeros(4, dtype=torch.int64), memory, weight, 1e-6)
 
 
@@ -57,6 +92,13 @@ CASES = Cases(
         for has_weight in (False, True)
         for part, kv in (("queries", None), ("memory", None), ("memory", torch.bfloat16))
         if kv is None or not has_weight
-    ],
-    [Launch(f"norm {norm}", partial(launched, norm), dtypes=COMPILED) for norm in (False, True)],
+    ]
+    + [
+        Value(f"bytes of {shape} in {kv}", partial(in_8_bits, shape, kv))
+        for shape in SHAPES
+        for kv in LARGEST
+    ]
+    + [Value(f"what is not finite in {kv}", partial(not_finite, kv)) for kv in LARGEST],
+    [Launch(f"norm {norm}", partial(launched, norm), dtypes=COMPILED) for norm in (False, True)]
+    + [Launch(f"norm in {kv}", partial(launched, True, kv=kv)) for kv in LARGEST],
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.paged_attention import WindowPlan, kernel, sink_attention
+from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
 from backend.types import tree_depths
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.paged_attention.planned import planned
@@ -56,6 +57,14 @@ def attended(batch: Batch, q: Tensor, kv: Tensor, table: Tensor) -> Tensor:
     return kernel.paged_attention(q, kv, step, own.window)
 
 
+def softmax_attention(batch: Batch, index: int, q: Tensor, own: Tensor) -> Tensor:
+    """A sequence's queries [n, Hq, D] and its keys and values [L, 2, Hkv, D] in float64 → [n, Hq * D]."""
+    keys, values = (each.repeat_interleave(q.shape[1] // own.shape[2], 1) for each in own.double().unbind(1))
+    scores = torch.einsum("qhd,khd->hqk", q.double(), keys) / q.shape[2] ** 0.5
+    weights = scores.masked_fill(~seen(batch, index), float("-inf")).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", weights, values).reshape(len(q), -1)
+
+
 def made(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Queries, pages, a page table, and softmax attention of each sequence in float64."""
     num_heads, num_kv_heads, head_dim = batch.heads
@@ -72,16 +81,24 @@ def made(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor,
         slots = kv[pages].flatten(0, 1)
         slots[:context] = own.float()
         kv[pages] = slots.view(-1, 16, 2, num_kv_heads, head_dim)
-        keys, values = (
-            each.repeat_interleave(num_heads // num_kv_heads, 1) for each in own.double().unbind(1)
-        )
-        scores = torch.einsum("qhd,khd->hqk", q[begin : begin + queries].double(), keys) / head_dim**0.5
-        weights = scores.masked_fill(~seen(batch, index), float("-inf")).softmax(-1)
-        expected.append(torch.einsum("hqk,khd->qhd", weights, values).reshape(queries, -1))
+        expected.append(softmax_attention(batch, index, q[begin : begin + queries], own))
         if batch.window is not None:  # pages that no query sees may be another sequence's by now
             kv[pages[: max(0, context - queries + 1 - batch.window) // 16]] = float("nan")
         begin, taken = begin + queries, taken + needed[index]
     return q.to(device), kv.to(dtype).to(device), table.to(device), torch.cat(expected)
+
+
+def in_8_bits(batch: Batch, stored: torch.dtype, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """Pages of 8 bits: what those give whose numbers are the same in q's dtype. NaN in all other slots."""
+    q, kv, table, _ = made(batch, dtype, device)
+    pages = quantise(kv.double().float(), stored)
+    same = dequantise(pages, batch.heads[2], torch.float32).double()
+    found, exact, begin = attended(batch, q, pages, table), [], 0
+    for index, (queries, context) in enumerate(batch.lengths):
+        own = same[table[index, : -(-context // 16)].long()].flatten(0, 1)[:context].nan_to_num()
+        exact.append(softmax_attention(batch, index, q[begin : begin + queries], own))
+        begin += queries
+    return found.cpu(), torch.cat(exact)
 
 
 def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -138,14 +155,22 @@ def sums(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]
     return found.to(dtype), scores.logsumexp(-1) / math.log(2)
 
 
-def launched(queries: int, context: int, has_trees: bool, window: int | None, dtype: torch.dtype) -> Tensor:
-    """Qwen3-8B's heads."""
+def launched(
+    queries: int,
+    context: int,
+    has_trees: bool,
+    window: int | None,
+    dtype: torch.dtype,
+    stored: torch.dtype | None = None,
+) -> Tensor:
+    """Qwen3-8B's heads; keys and values are `stored` as q's dtype, or in 8 bits."""
     batch = Batch(
         [(queries, context)] * 2,
         trees={0: tuple(range(-1, queries - 2))} if has_trees else None,
         window=window,
     )
-    q, kv = torch.zeros(2 * queries, 32, 128, dtype=dtype), torch.zeros(4, 16, 2, 8, 128, dtype=dtype)
+    q, kept = torch.zeros(2 * queries, 32, 128, dtype=dtype), stored or dtype
+    kv = torch.zeros(4, 16, 2, 8, stored_width(128, kept), dtype=kept)
     return attended(batch, q, kv, torch.zeros(2, 8192, dtype=torch.int64))
 
 
@@ -163,6 +188,12 @@ BATCHES = {
     "a tree of 64": Batch([(64, 70)], heads=(2, 1, 32), trees={0: tuple((n - 1) // 2 for n in range(63))}),
     "prefill and chunk": Batch([(33, 33), (17, 50), (1, 9)]),
 }
+IN_8_BITS = ["heads of 80, groups of 3", "splits", "window", "tree beside chains", "prefill and chunk"]
+EIGHT_BIT_LAUNCHES = {
+    "decode": (1, 4096, False),
+    "verify a tree": (8, 4096, True),
+    "prefill": (512, 512, False),
+}
 COMPANY = Batch(
     [(1, 600), (40, 50), (6, 40), (3, 1100), (12, 30), (1, 33)], heads=(2, 1, 32), trees={2: TREES[0]}
 )
@@ -175,6 +206,13 @@ CASES = Cases(
             )
             for window in (None, 24)
         ),
+        *(
+            Value(
+                f"{name} in {str(stored).removeprefix('torch.')}", partial(in_8_bits, BATCHES[name], stored)
+            )
+            for name in IN_8_BITS
+            for stored in LARGEST
+        ),
         Value("sinks", partial(with_sinks, Batch([(3, 70)], heads=(4, 2, 32)))),
         Value("sinks in a window over splits", partial(with_sinks, Batch([(2, 1100)], (2, 1, 32), None, 40))),
         Value("log of sums", partial(sums, Batch([(3, 70)], heads=(2, 1, 32)))),
@@ -185,5 +223,16 @@ CASES = Cases(
         Launch("decode in a window", partial(launched, 1, 4096, False, 1024), ["_attend"]),
         Launch("verify a tree", partial(launched, 8, 4096, True, None), ["_attend"]),
         Launch("prefill", partial(launched, 512, 512, False, None), ["_attend"], is_large=True),
+        *(
+            Launch(
+                f"{name} in {str(stored).removeprefix('torch.')}",
+                partial(launched, *shape, None, stored=stored),
+                ["_attend"],
+                narrow=["_attend"],
+                is_large=name == "prefill",
+            )
+            for name, shape in EIGHT_BIT_LAUNCHES.items()
+            for stored in LARGEST
+        ),
     ],
 )
