@@ -253,15 +253,15 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_model_tokens: Positive | None = None
     kv_cache_bytes: Positive | None = None
     gpu_memory: Annotated[
-        float,
+        Annotated[float, Meta(ge=0.05, le=0.98)] | None,
         Meta(
-            ge=0.05,
-            le=0.98,
             description="Share of a GPU's memory that this engine takes in all: KV memory gets what weights "
             "and the largest step, measured at start, leave of it, unless `kv_cache_bytes` or `num_pages` is "
-            "set. Engines on one card share it out.",
+            "set. Without it, the engines on one card share 0.85 of it, less what others were given, by the "
+            "size of their weights, with every replica that may run; a model that a reload adds so restarts "
+            "the others on its card. All of `auto` are on the first card: name the others.",
         ),
-    ] = 0.85
+    ] = None
     num_pages: Positive | None = None
     max_batch_tokens: Annotated[
         int,

@@ -25,6 +25,7 @@ from policies.check_routes import RouteChecks
 from policies.convert import Converter, KeyPath
 from policies.document import Document, EngineModel, ModelEntry, Policies
 from policies.engine_addresses import address_faults
+from policies.engine_cards import card_problems
 from policies.engine_replicas import range_faults
 from policies.errors import Place, PolicyError, Problem
 from policies.languages import language_problems
@@ -195,6 +196,7 @@ class _Merge:
                 path = ("models", name, "engine", *key)
                 self._report(self.places[path], f"{'.'.join(path)}{fault}")
             self._check_network(name, (entry or {}).get("upstream") or {})
+        self.problems += card_problems(self.sections, self.places)
         self.problems += cache_problems(self.sections, self.places)
         self.problems += language_problems(self.sections, self.places)
         self.problems += guardrail_problems(self.sections, self.places)

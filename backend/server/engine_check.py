@@ -28,6 +28,11 @@ def check_files(folder: Path, *, is_served: bool = True) -> None:
         weight_files(folder)
 
 
+def weight_bytes(folder: Path) -> int:
+    """The size of the files with the weights. Raises CheckpointError or OSError."""
+    return sum(path.stat().st_size for path in weight_files(folder))
+
+
 def read_identity(folder: Path) -> tuple[int, str]:
     """The vocabulary's size, and the weights' revision; "" where only the tokenizer is there.
 

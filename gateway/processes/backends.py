@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backend.config import EngineConfig
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
+from gateway.processes.card_shares import ALL
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.sockets import BackendSockets
 from gateway.processes.specs import RestartableConfig, backend_command, backend_config
@@ -17,6 +19,8 @@ from gateway.processes.watchdog import kill_when_hung
 from gateway.settings import Settings
 from policies.document import Policies
 from policies.names import replica_names
+
+logger = logging.getLogger(__name__)
 
 KILL_AFTER_S = 3.0
 """How long a process may take to exit after it was told to."""
@@ -109,6 +113,8 @@ def new_backend(
     if isinstance(config.config, EngineConfig):
         client = EngineClient(socket.path)
         client.on_adapters = config.keep_adapters
+        if (share := config.config.gpu_memory) != ALL:
+            logger.info("engine %r may take %g of its card's memory", name, share)
     else:
         client = EncoderClient(socket.path)
     backend = Backend(name, spec, sockets, ManagedProcess(command, lambda progress: None), client, config)

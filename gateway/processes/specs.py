@@ -15,6 +15,7 @@ from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders, expected_digests
+from gateway.processes.card_shares import gpu_share
 from gateway.processes.managed_process import Command
 from gateway.processes.messages import Version
 from gateway.settings import Settings, subprocess_environment
@@ -53,7 +54,7 @@ def backend_config(name: str, policies: Policies, settings: Settings) -> Restart
         raise ValueError(f"the model {name!r} is an upstream: it has no process here")
     if isinstance(section, EncoderModel):
         return RestartableConfig(_encoder_config(name, section))
-    return RestartableConfig(_engine_config(name, section, settings))
+    return RestartableConfig(_engine_config(name, section, settings, gpu_share(section, policies)))
 
 
 def backend_command(
@@ -122,8 +123,9 @@ def _named(environment: dict[str, str], name: str) -> dict[str, str]:
     return environment | {"OTEL_RESOURCE_ATTRIBUTES": ",".join(found)}
 
 
-def _engine_config(name: str, engine: EngineModel, settings: Settings) -> EngineConfig:
+def _engine_config(name: str, engine: EngineModel, settings: Settings, gpu_memory: float) -> EngineConfig:
     values = msgspec.structs.asdict(engine)
+    values["gpu_memory"] = gpu_memory
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
     values["sha256"] = expected_digests(engine)
     for field in (

@@ -1,0 +1,44 @@
+"""Engines that share a GPU: which card each is on, and shares that do not fit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policies.convert import KeyPath
+from policies.errors import Place, Problem
+
+_ROUNDING = 1e-6
+
+
+def card_of(device: str) -> str:
+    """The card of an engine with this `device`, where the machine has one; "" for a CPU."""
+    return "" if device == "cpu" else device if ":" in device else "cuda:0"
+
+
+def card_problems(
+    sections: Mapping[str, Mapping[str, Any]], places: Mapping[KeyPath, Place]
+) -> Iterator[Problem]:
+    """Engines whose shares of one card, as `gpu_memory` says, are more than the card.
+
+    Replicas that only run under load are not counted, nor are engines of several ranks.
+    """
+    shares: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, entry in sections["models"].items():
+        engine = (entry or {}).get("engine") or {}
+        share, count = engine.get("gpu_memory"), engine.get("replicas", 1)
+        if not isinstance(share, float | int) or any(map(engine.get, ("addresses", "dns", "parallel"))):
+            continue
+        always = count.get("min", 0) if isinstance(count, Mapping) else count
+        if (card := card_of(engine.get("device", "auto"))) and isinstance(always, int):
+            shares[card][name] = share * always
+    for card, of_card in shares.items():
+        if (total := sum(of_card.values())) > 1 + _ROUNDING:
+            path = ("models", next(reversed(of_card)), "engine", "gpu_memory")
+            yield Problem(
+                places[path],
+                f"{'.'.join(path)}: the engines of {', '.join(of_card)} take {total:g} of the memory of "
+                f"{card} together, replicas included, and it has 1; lower gpu_memory, leave it out for shares"
+                " by the size of weights, or choose another device",
+            )
