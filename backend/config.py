@@ -93,6 +93,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kv_cache_bytes: int | None = None
     gpu_memory: float = 0.85  # share of the card's memory for weights, KV memory and steps
     num_pages: int | None = None  # overrides kv_cache_bytes
+    enforce_eager: bool = False  # no CUDA graphs
     max_batch_tokens: int = 2048
     max_running: int = 128
     max_queue: int = 512

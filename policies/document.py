@@ -262,6 +262,9 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "the others on its card. All of `auto` are on the first card: name the others.",
         ),
     ] = None
+    enforce_eager: Annotated[
+        bool, Meta(description="Launches each kernel of a decode step on its own: no CUDA graphs.")
+    ] = False
     num_pages: Positive | None = None
     max_batch_tokens: Annotated[
         int,

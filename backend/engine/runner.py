@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from backend.engine.grammars import masked_draws
+from backend.engine.graphs import Capture, StepGraphs, fits_graphs
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
@@ -67,10 +68,12 @@ class ModelRunner:
         max_running: int,
         adapters: AdapterStore | None = None,
         is_ahead: bool = False,
+        capture: Capture | None = None,
     ) -> None:
         """`is_ahead`: steps without drafts are launched before those before them have been read.
 
-        Not of models with recurrent states, whose checkpoints are copied between two steps.
+        Not of models with recurrent states, whose checkpoints are copied between two steps. `capture`: decode
+        steps are replayed as graphs that it captures, where `storage` has a page more than `facts` tell of.
         """
         self._model = model
         self._is_ahead = is_ahead and storage.states is None
@@ -85,6 +88,10 @@ class ModelRunner:
             has_window_pages=facts.num_window_pages is not None,
             is_ahead=self._is_ahead,
         )
+        self.graphs: StepGraphs | None = None
+        if capture is not None and fits_graphs(model, storage, facts.num_pages):
+            self._table.page_table.on_device[max_running] = storage.num_pages - 1
+            self.graphs = StepGraphs(model, storage, capture, (max_running, facts.max_model_tokens))
         self._sampler = Sampler(facts.vocab_size, model.device)
         self._prompt_scores: dict[Sequence, list[TokenLogprobs | None]] = {}
 
@@ -114,8 +121,12 @@ class ModelRunner:
         step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
-        context = self._model.open(step.step_input, self._storage)
-        hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)
+        hidden = None
+        if self.graphs is not None and not self.observers:
+            hidden = self.graphs.forward(step.step_input)
+        if hidden is None:
+            context = self._model.open(step.step_input, self._storage)
+            hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)
         self._score_prompts(plan, step, hidden)
         checked, checks = _finite_chunks(plan, step, hidden)
         logits = self._logits(step, hidden) if step.sampled else None

@@ -34,7 +34,8 @@ class StateTable:
         self._eos_token_ids = eos_token_ids
         self._owners: list[Sequence | None] = [None] * max_rows
         self._row_of: dict[Sequence, int] = {}
-        self.page_table = PageTable(max_rows, pages_for(max_model_tokens), device)
+        # The last row is that of padding, see graphs.py.
+        self.page_table = PageTable(max_rows + 1, pages_for(max_model_tokens), device)
         self.window_table: PageTable | None = None  # of layers with a window, if they have their own pages
         if has_window_pages:
             self.window_table = PageTable(max_rows, pages_for(max_model_tokens), device)

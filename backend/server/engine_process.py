@@ -13,6 +13,7 @@ import msgspec
 from backend.config import AttentionSpec, EngineConfig, LayerSpec
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
+from backend.engine.graphs import CudaCapture
 from backend.engine.runner import ModelRunner
 from backend.engine.step_memory import step_bytes
 from backend.errors import AdapterError, CheckpointError
@@ -56,10 +57,15 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
         config = model.with_common_pages(loaded.page_bytes)
     step = step_bytes(config, model, has_adapters=bool(adapters.infos))
     facts = runner_facts(config, model, loaded.page_bytes, step)
+    is_ahead = _is_ahead(config, model)
+    has_graphs = is_ahead and not config.enforce_eager
     storage = model.new_kv_storage(
-        facts.num_pages, facts.num_states, config.model, num_window_pages=facts.num_window_pages
+        facts.num_pages + has_graphs,  # one for padding
+        *(facts.num_states, config.model),
+        num_window_pages=facts.num_window_pages,
     )
-    runner = ModelRunner(model, storage, facts, facts.max_running, adapters, _is_ahead(config, model))
+    capture = CudaCapture(model.device) if has_graphs else None
+    runner = ModelRunner(model, storage, facts, facts.max_running, adapters, is_ahead, capture)
     opened = loaded.open(storage)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)

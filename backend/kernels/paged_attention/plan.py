@@ -153,7 +153,7 @@ def plan_attention(
         own = replace(step, on_device=replace(step.on_device, page_table=page_table))
         windowed = plan_attention(own, [window for window in windows if window is not None])
         return AttentionPlan({None: WindowPlan(step, None), **windowed.by_window})
-    longest = max(step.context_lens)
+    longest = step.on_device.longest_context
     effective = {window: None if window is None or window >= longest else window for window in windows}
     plans = {window: WindowPlan(step, window) for window in set(effective.values())}
     return AttentionPlan({window: plans[own] for window, own in effective.items()})
