@@ -55,7 +55,7 @@ from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
 from backend.models.state_mixers import StateMixer, build_mamba, build_state_mixer
 from backend.models.weights import WeightReader, read_weight
-from backend.quant.products import dense
+from backend.quant.products import dense, place
 from backend.quant.schemes import QuantizedWeight
 from backend.quant.stored import FLOATS
 
@@ -83,7 +83,7 @@ class DecoderBuilder:
         # A head that is there counts, whatever config.json says: tools leave false switches in nested ones.
         is_tied = config.tie_word_embeddings and self.reader.shape(names.head) is None
         stored = embedding if is_tied else self._read(names.head, table)
-        head = Linear([self._ready(stored)], None, self.precision.weights)
+        head = Linear(self._placed([stored]), None, self.precision.weights)
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         make: Callable[..., Decoder] = Decoder
         if (inputs := config.layers[0].inputs) is not None:
@@ -452,7 +452,7 @@ class DecoderBuilder:
     ) -> Linear:
         if any(isinstance(weight, Tensor) and weight.dtype == torch.float32 for weight in stored):
             layout = keeps_float32(layout)
-        return Linear([self._ready(weight) for weight in stored], biases, layout)
+        return Linear(self._placed(stored), biases, layout)
 
     def norm(self, name: str, size: int | None = None) -> RMSNorm:
         """The RMSNorm with this weight, over the hidden size unless another is given."""
@@ -486,10 +486,9 @@ class DecoderBuilder:
     def _read(self, name: str, shape: tuple[int, int]) -> Tensor | QuantizedWeight:
         return read_weight(self.reader, name, shape, self.config)
 
-    def _ready(self, weight: Tensor | QuantizedWeight) -> Tensor | QuantizedWeight:
-        """A weight for a Linear; quantised ones stay so where there are products with them."""
-        has_products = self.precision.weights != "plain"
-        return weight if isinstance(weight, QuantizedWeight) and has_products else self._place(dense(weight))
+    def _placed(self, stored: list[Tensor | QuantizedWeight]) -> list[Tensor | QuantizedWeight]:
+        precision = self.precision
+        return place(stored, precision.weights, precision.device, precision.compute)
 
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.precision.device, self.precision.compute)

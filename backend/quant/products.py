@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from backend.kernels import linear
+from backend.kernels.device import has_triton
 from backend.kernels.linear import PackedWeight, WeightLayout
 from backend.kernels.linear.int4 import E2M1, INTEGERS, Int4Weight, e2m1_codes
 from backend.kernels.linear.int8 import Int8Weight
+from backend.kernels.linear.w4a16 import DeviceInt4Weight
 from backend.quant.schemes import QuantizedWeight, stack
 
 
@@ -19,16 +21,37 @@ def pack(
 ) -> PackedWeight:
     """Lay out weights [N_i, K], stacked, and their biases for y = x Wᵀ + b.
 
-    Quantised weights without a product of their own are dequantised; in the layout "plain" all are.
+    Quantised weights without a product of their own are dequantised; in the layout "plain" all are on a CPU.
     """
     quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
-    if len(quantized) == len(weights) and layout != "plain":
+    if len(quantized) == len(weights):
         stacked = stack(quantized)
-        product = None if stacked is None else _product(stacked, bias)
+        find = _device_product if layout == "plain" else _product
+        product = None if stacked is None else find(stacked, bias)
         if product is not None:
             return product
     # cat copies even one: tensors of the mapped file may be misaligned
     return linear.pack(torch.cat([_rounded(weight, layout) for weight in weights]), bias, layout)
+
+
+def place(
+    weights: Sequence[Tensor | QuantizedWeight],
+    layout: WeightLayout,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> list[Tensor | QuantizedWeight]:
+    """The weights for `pack`, on `device`: quantised ones stay so where there are products with them."""
+    keeps = layout != "plain"
+    if not keeps and has_triton(device):
+        quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
+        stacked = stack(quantized) if len(quantized) == len(weights) else None
+        keeps = stacked is not None and _fits_device(stacked)
+    return [
+        weight.to(device)
+        if keeps and isinstance(weight, QuantizedWeight)
+        else dense(weight).to(device, dtype)
+        for weight in weights
+    ]
 
 
 def dense(weight: Tensor | QuantizedWeight) -> Tensor:
@@ -56,3 +79,16 @@ def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | Non
         return None
     numbers = E2M1 if is_e2m1 else INTEGERS
     return Int4Weight(values, weight.scales, weight.zeros, columns, bias, weight.order, numbers)
+
+
+def _fits_device(weight: QuantizedWeight) -> bool:
+    """Whether a kernel for GPUs multiplies by it."""
+    is_int4 = weight.scheme == "int4" and weight.block[0] == 1
+    return is_int4 and DeviceInt4Weight.fits(weight.values, weight.zeros, weight.block[1])
+
+
+def _device_product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | None:
+    """The same on a GPU."""
+    if not has_triton(weight.values.device) or not _fits_device(weight):
+        return None
+    return DeviceInt4Weight(weight.values, weight.scales, weight.zeros, weight.block[1], bias, weight.order)

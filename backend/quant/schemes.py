@@ -44,6 +44,13 @@ class QuantizedWeight:
         zeros = None if self.zeros is None else self.zeros[rows]
         return replace(self, values=self.values[rows], scales=self.scales[rows], zeros=zeros)
 
+    def to(self, device: torch.device) -> QuantizedWeight:
+        """The same on `device`."""
+        parts = self.values, self.scales, self.zeros, self.order
+        values, scales, zeros, order = (None if part is None else part.to(device) for part in parts)
+        assert values is not None and scales is not None
+        return replace(self, values=values, scales=scales, zeros=zeros, order=order)
+
     def dequantize(self) -> Tensor:
         """The weight [N, K] in float32, its columns in the order of x."""
         dense = self.values.float()

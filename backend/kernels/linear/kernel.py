@@ -1,0 +1,151 @@
+"""Linear with weights of 4 bits in Triton, for few rows: split along K, added in a fixed order.
+
+The grid and the order of sums follow from N and K alone, so that a row's bits don't depend on its company.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from backend.kernels.launch import blocks
+
+UNIT = 64
+"""Columns of a tile of codes: the first 32 are the low halves of its bytes."""
+
+_PROGRAMS = 512
+"""Programs to launch for one block of rows: several for each multiprocessor."""
+
+_BLOCK = 1024
+
+
+def multiply(
+    x: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, group: int, bias: Tensor | None
+) -> Tensor:
+    """x [T, K] times the weight [N, K] in `codes` [K / 64, N, 32] → [T, N] in x.dtype.
+
+    `scales` and `zeros` [groups, N]; `group` columns have one scale: a multiple of 32.
+    """
+    (rows, features), (units, columns, _) = x.shape, codes.shape
+    x = x.contiguous()
+    y = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    options = blocks("linear", "int4", x.dtype).options()
+    across = triton.cdiv(columns, options["BLOCK_N"])
+    each = triton.cdiv(units, max(1, min(units // 4, _PROGRAMS // across)))  # units of a split
+    splits = triton.cdiv(units, each)
+    parts = torch.empty(splits, rows, columns, dtype=torch.float32, device=x.device)
+    grid = triton.cdiv(rows, options["BLOCK_M"]), across, splits
+    _multiply_int4[grid](
+        parts, x, codes, scales, zeros, rows, columns, features, units, each, group, **options
+    )
+    start = parts if bias is None else bias
+    _add[rows, triton.cdiv(columns, _BLOCK)](
+        y, parts, start, rows, columns, splits, HAS_BIAS=bias is not None, BLOCK=_BLOCK
+    )
+    return y
+
+
+def dequantize(
+    codes: Tensor, scales: Tensor, zeros: Tensor, group: int, features: int, dtype: torch.dtype
+) -> Tensor:
+    """The weight [N, K] of such codes, in `dtype`."""
+    units, columns, _ = codes.shape
+    weight = torch.empty(columns, features, dtype=dtype, device=codes.device)
+    if weight.numel():
+        grid = triton.cdiv(columns, 64), units
+        _dequantize[grid](weight, codes, scales, zeros, columns, features, group, BLOCK_N=64)
+    return weight
+
+
+@triton.jit
+def _halves(codes, zeros, scales, unit, n, columns, group):
+    """A unit's integers [BLOCK_N, 32] less their zeros, twice, and their scales [BLOCK_N]."""
+    byte = tl.arange(0, 32)
+    is_own = n < columns
+    place = (unit * columns + n).to(tl.int64)[:, None] * 32 + byte[None, :]
+    found = tl.load(codes + place, mask=is_own[:, None], other=0)
+    first = (unit * 64) // group * columns + n
+    second = (unit * 64 + 32) // group * columns + n
+    low_zero = tl.load(zeros + first, mask=is_own, other=0).to(tl.int32)
+    high_zero = tl.load(zeros + second, mask=is_own, other=0).to(tl.int32)
+    low = (found & 15).to(tl.int32) - low_zero[:, None]
+    high = (found >> 4).to(tl.int32) - high_zero[:, None]
+    low_scale = tl.load(scales + first, mask=is_own, other=0.0).to(tl.float32)
+    high_scale = tl.load(scales + second, mask=is_own, other=0.0).to(tl.float32)
+    return low, high, low_scale, high_scale
+
+
+@triton.jit
+def _multiply_int4(
+    parts,
+    x,
+    codes,
+    scales,
+    zeros,
+    rows,
+    columns,
+    features,
+    units,
+    each,
+    group,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """One split's sums of BLOCK_M rows and BLOCK_N columns. Grid (T / BLOCK_M, N / BLOCK_N, splits).
+
+    Integers are multiplied, which 16 bits hold exactly; each half unit's sum is scaled in float32. Weights
+    are the left operand: tensor cores read that from registers.
+    """
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    split = tl.program_id(2)
+    k = tl.arange(0, 32)
+    is_row = (row < rows)[None, :]
+    source = x + row.to(tl.int64)[None, :] * features + k[:, None]
+    total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    none = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    for unit in range(split * each, tl.minimum(split * each + each, units)):
+        low, high, low_scale, high_scale = _halves(codes, zeros, scales, unit, n, columns, group)
+        left = features - unit * 64
+        own = tl.load(source + unit * 64, mask=is_row & (k < left)[:, None], other=0.0)
+        total += (
+            tl.dot(low.to(tl.float32).to(own.dtype), own, none, input_precision="ieee") * low_scale[:, None]
+        )
+        own = tl.load(source + unit * 64 + 32, mask=is_row & (k + 32 < left)[:, None], other=0.0)
+        total += (
+            tl.dot(high.to(tl.float32).to(own.dtype), own, none, input_precision="ieee") * high_scale[:, None]
+        )
+    target = parts + (split * rows + row).to(tl.int64)[None, :] * columns + n[:, None]
+    tl.store(target, total, mask=is_row & (n < columns)[:, None])
+
+
+@triton.jit
+def _add(y, parts, bias, rows, columns, splits, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    """y = bias + Σ parts, in the order of splits. Grid (T, N / BLOCK); parts [splits, T, N]."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = column < columns
+    total = tl.zeros((BLOCK,), tl.float32)
+    for split in range(splits):
+        total += tl.load(parts + (split * rows + row) * columns + column, mask=is_column, other=0.0)
+    if HAS_BIAS:
+        total += tl.load(bias + column, mask=is_column, other=0.0).to(tl.float32)
+    tl.store(y + row * columns + column, total.to(y.dtype.element_ty), mask=is_column)
+
+
+@triton.jit
+def _dequantize(weight, codes, scales, zeros, columns, features, group, BLOCK_N: tl.constexpr):
+    """The weight [N, K]. Grid (N / BLOCK_N, units)."""
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    unit = tl.program_id(1)
+    low, high, low_scale, high_scale = _halves(codes, zeros, scales, unit, n, columns, group)
+    k = unit * 64 + tl.arange(0, 32)
+    target = weight + n.to(tl.int64)[:, None] * features + k[None, :]
+    kind = weight.dtype.element_ty
+    is_own = (n < columns)[:, None]
+    tl.store(target, (low * low_scale[:, None]).to(kind), mask=is_own & (k < features)[None, :])
+    tl.store(target + 32, (high * high_scale[:, None]).to(kind), mask=is_own & (k + 32 < features)[None, :])
