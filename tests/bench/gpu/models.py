@@ -14,6 +14,7 @@ from torch import Tensor
 from backend.config import EngineConfig, KVDtypeName
 from backend.engine.capacity import num_pages_for
 from backend.engine.engine import Engine
+from backend.engine.graphs import CudaCapture
 from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError
@@ -152,7 +153,10 @@ def random_model(
 def open_runner(
     model: LoadedModel, config: EngineConfig, adapters: AdapterStore | None = None, **options: bool
 ) -> ModelRunner:
-    """A runner with its KV memory; nothing ends an answer but its length. `options`: as ModelRunner's."""
+    """A runner with its KV memory; nothing ends an answer but its length.
+
+    `options`: as ModelRunner's, and `has_graphs`: False where steps are not to be replayed.
+    """
     num_pages = num_pages_for(config, model)
     longest = min(model.config.max_position_tokens, num_pages * PAGE_TOKENS)
     kv_dtype = str(model.kv_layout.dtype).removeprefix("torch.")
@@ -164,9 +168,12 @@ def open_runner(
         "",
         kv_dtype,
     )
-    options = {"is_ahead": model.device.type == "cuda"} | options  # as it is served
-    storage = model.new_kv_storage(num_pages)
-    return ModelRunner(model, storage, facts, config.max_running, adapters, **options)
+    is_cuda = model.device.type == "cuda"
+    options = {"is_ahead": is_cuda, "has_graphs": is_cuda} | options  # as it is served
+    has_graphs = options.pop("has_graphs")
+    capture = CudaCapture(model.device) if has_graphs else None
+    storage = model.new_kv_storage(num_pages + has_graphs)  # one for padding
+    return ModelRunner(model, storage, facts, config.max_running, adapters, capture=capture, **options)
 
 
 def open_engine(

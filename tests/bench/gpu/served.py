@@ -33,6 +33,7 @@ Prompts = Sequence[Sequence[int]]
 VARIANTS: dict[str, dict[str, bool]] = {
     "overlap on": {"is_ahead": True},
     "overlap off": {"is_ahead": False},
+    "graphs off": {"has_graphs": False},
 }
 """Options of ModelRunner, one a line, whose tokens must equal those of an engine as it is served."""
 

@@ -93,8 +93,8 @@ def test_other_tokens_than_without_are_wrong(monkeypatch: pytest.MonkeyPatch) ->
     """A runner that draws other tokens when its steps are launched ahead."""
     model = random_model(TINY_FAMILIES["llama"], "cpu", torch.float32, "cpu", 0.2)
 
-    def opened(*arguments: Any, is_ahead: bool = False) -> Any:  # noqa: ANN401
-        engine = open_engine(*arguments, is_ahead=is_ahead)
+    def opened(*arguments: Any, is_ahead: bool = False, **options: bool) -> Any:  # noqa: ANN401
+        engine = open_engine(*arguments, is_ahead=is_ahead, **options)
         if is_ahead:
             sampler: Any = engine._runner
             sample = sampler._sampler.sample
