@@ -42,6 +42,7 @@ ADAPTERS = {
 FLOAT32: Mapping[str, object] = {"dtype": "float32"}
 BFLOAT16: Mapping[str, object] = {"dtype": "auto", "kv_dtype": "bfloat16"}
 """Weights, keys and values in 16 bits, and products that round their inputs to 16 where processors do."""
+INT8_PAGES: Mapping[str, object] = {"dtype": "float32", "kv_dtype": "int8"}
 
 _STEP_S = 0.001
 

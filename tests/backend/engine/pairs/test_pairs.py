@@ -9,7 +9,7 @@ import pytest
 
 from tests.backend.engine.pairs.cell import check
 from tests.backend.engine.pairs.features import FEATURES, Feature
-from tests.backend.engine.pairs.stage import PICO_SMALL, Stage
+from tests.backend.engine.pairs.stage import INT8_PAGES, PICO_SMALL, Stage
 
 PAIRS = [tuple(dict.fromkeys(pair)) for pair in itertools.combinations_with_replacement(FEATURES, 2)]
 
@@ -25,6 +25,14 @@ def test_the_answer_is_that_of_the_plain_path(
 
 @pytest.mark.parametrize("features", PAIRS, ids=IDS)
 def test_a_step_is_launched_before_the_last_is_read(
+    stage_of: Callable[[str], Stage], features: tuple[Feature, ...]
+) -> None:
+    check(stage_of(PICO_SMALL), features, is_ahead=True)
+
+
+@pytest.mark.parametrize("stage_of", [INT8_PAGES], ids=["int8"], indirect=True)
+@pytest.mark.parametrize("features", PAIRS[::3], ids=IDS[::3])
+def test_pages_of_8_bits_are_read_late_as_well(
     stage_of: Callable[[str], Stage], features: tuple[Feature, ...]
 ) -> None:
     check(stage_of(PICO_SMALL), features, is_ahead=True)

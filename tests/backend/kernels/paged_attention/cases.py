@@ -188,7 +188,10 @@ BATCHES = {
     "a tree of 64": Batch([(64, 70)], heads=(2, 1, 32), trees={0: tuple((n - 1) // 2 for n in range(63))}),
     "prefill and chunk": Batch([(33, 33), (17, 50), (1, 9)]),
 }
-IN_8_BITS = ["heads of 80, groups of 3", "splits", "window", "tree beside chains", "prefill and chunk"]
+IN_8_BITS = [
+    *("decode", "heads of 80, groups of 3", "one head for each query", "splits", "window"),
+    *("window over splits", "trees", "tree beside chains", "tree in a window", "prefill and chunk"),
+]
 EIGHT_BIT_LAUNCHES = {
     "decode": (1, 4096, False),
     "verify a tree": (8, 4096, True),
