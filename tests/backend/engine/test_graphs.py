@@ -136,6 +136,10 @@ def compare_steps(monkeypatch: pytest.MonkeyPatch, model: LoadedModel, runner: M
         hidden = replayed(step)
         if hidden is not None:
             torch.testing.assert_close(hidden, wanted, rtol=0, atol=1e-5)
+            for graph in graphs._graphs.values():  # a GPU reads what is on the device, a CPU the lists
+                own_step, on_device = graph.step, graph.step.on_device
+                assert on_device.rows.tolist() == own_step.rows
+                assert on_device.context_lens.tolist() == own_step.context_lens
             for layer, own in zip(storage.layers, after, strict=True):
                 torch.testing.assert_close(layer[:NUM_PAGES], own[:NUM_PAGES], rtol=0, atol=1e-5)
         return hidden

@@ -46,24 +46,27 @@ class Small(Noting):
     prompts=st.lists(st.lists(st.integers(3, 99), min_size=1, max_size=60), min_size=1, max_size=5),
     is_ahead=st.booleans(),
     has_drafts=st.booleans(),
+    max_tokens=st.sampled_from([1, 12]),
 )
 def test_any_size_gives_the_same_text(
-    capacity: int, prompts: list[list[int]], is_ahead: bool, has_drafts: bool
+    capacity: int, prompts: list[list[int]], is_ahead: bool, has_drafts: bool, max_tokens: int
 ) -> None:
     runner = Small()
     runner.is_ahead = is_ahead
     runner.capacity = capacity
     engine = new_engine(runner)
     for number, prompt in enumerate(prompts):
-        asked = ask(str(number), prompt, 12)
+        asked = ask(str(number), prompt, max_tokens)
         if has_drafts:
-            asked = msgspec.structs.replace(asked, prediction_token_ids=expected(prompt, 12))
+            asked = msgspec.structs.replace(asked, prediction_token_ids=expected(prompt, max_tokens))
         engine.add(asked)
     outputs = drain(engine)
     engine.scheduler.check_invariants()
     for number, prompt in enumerate(prompts):
-        assert text(outputs[str(number)]) == expected(prompt, 12)
-        assert not any(output.error for output in outputs[str(number)])
+        assert text(outputs[str(number)]) == expected(prompt, max_tokens)
+        *before, last = outputs[str(number)]
+        assert last.finish_reason in ("stop", "length"), "nothing is said after the end"
+        assert not any(output.finish_reason or output.error for output in before)
     assert all(plan.num_tokens <= capacity for plan in runner.plans)
 
 
