@@ -186,17 +186,24 @@ class ModelRunner:
     def _restore_states(self, plan: Plan, states: StateStorage) -> None:
         """Compute those again that a failed step has changed, from the newest checkpoints on."""
         for chunk in plan.chunks:
-            sequence = chunk.sequence
-            if states.is_ready(sequence.row, chunk.start):
-                continue
-            begin, checkpoint = 0, sequence.checkpoint
-            if checkpoint is not None and checkpoint.slot >= 0:
-                begin = checkpoint.position
-                states.copy(checkpoint.slot, sequence.row, begin)
-            for start in range(begin, chunk.start, _RESTORED_TOKENS):
-                part = ScheduledChunk(sequence, start, min(_RESTORED_TOKENS, chunk.start - start))
+            if not states.is_ready(chunk.sequence.row, chunk.start):
+                self._restore_state(chunk.sequence, chunk.start, states, _RESTORED_TOKENS)
+
+    def _restore_state(self, sequence: Sequence, end: int, states: StateStorage, num_tokens: int) -> None:
+        """Compute the state before position `end`, `num_tokens` at a time; fewer where memory is short."""
+        begin, checkpoint = 0, sequence.checkpoint
+        if checkpoint is not None and checkpoint.slot >= 0:
+            begin = checkpoint.position
+            states.copy(checkpoint.slot, sequence.row, begin)
+        try:
+            for start in range(begin, end, num_tokens):
+                part = ScheduledChunk(sequence, start, min(num_tokens, end - start))
                 step = prepare(Plan([part]), self._table, self._model.device).step_input
                 self._model.forward(step.token_ids, self._model.open(step, self._storage))
+        except torch.OutOfMemoryError:
+            if num_tokens == 1:
+                raise
+            self._restore_state(sequence, end, states, num_tokens // 2)
 
     def _logits(self, step: PreparedStep, hidden: Tensor) -> Tensor:
         """The logits of the step's N draws, [N, V]."""

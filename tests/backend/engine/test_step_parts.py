@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from pathlib import Path
@@ -131,29 +132,44 @@ def test_the_limit_doubles_until_it_is_not_needed() -> None:
     assert list(dict.fromkeys(sizes)) == [10, 20, None]
 
 
-def test_a_real_model_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3"), tmp_path)
+@pytest.mark.parametrize(
+    ("name", "capacity", "first"), [("qwen3", 7, 0), ("qwen3.5", 7, 0), ("qwen3.5", 2, 1)]
+)
+def test_a_real_model_says_the_same(
+    name: str, capacity: int, first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory ends late in a step, from the `first` on: it has changed recurrent states already."""
+    write_checkpoint(next(v for v in VARIANTS if v.name == name), tmp_path)
     config = EngineConfig(
-        model="t", checkpoint=str(tmp_path), device="cpu", dtype="float32", max_running=4, num_pages=64
+        model="t",
+        checkpoint=str(tmp_path),
+        device="cpu",
+        dtype="float32",
+        max_running=4,
+        num_pages=64,
+        max_batch_tokens=192,
     )
     model, forward = load_model(config), LoadedModel.forward
     facts = runner_facts(config, model)
 
     def answers(capacity: int) -> dict[str, list[StepOutput]]:
+        calls = itertools.count()
+
         def short(own: LoadedModel, token_ids: Tensor, *more: object) -> Tensor:
-            if len(token_ids) > capacity:
+            hidden = forward(own, token_ids, *more)  # type: ignore[arg-type]
+            if next(calls) >= first and len(token_ids) > capacity:
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            return forward(own, token_ids, *more)  # type: ignore[arg-type]
+            return hidden
 
         monkeypatch.setattr(LoadedModel, "forward", short)
-        runner = ModelRunner(model, model.new_kv_storage(facts.num_pages), facts, 4)
+        runner = ModelRunner(model, model.new_kv_storage(facts.num_pages, facts.num_states), facts, 4)
         return run(Engine(config, runner), requests())
 
-    whole, parts = answers(1 << 30), answers(7)
-    for name, outputs in whole.items():
-        told, others = ([o for o in each if o.token_ids] for each in (outputs, parts[name]))
+    whole, parts = answers(1 << 30), answers(capacity)
+    for request_id, outputs in whole.items():
+        told, others = ([o for o in each if o.token_ids] for each in (outputs, parts[request_id]))
         assert text(others) == text(told) and others[-1].finish_reason == "length"
-        assert len(others[0].prompt_logprobs or ()) == 30
+        assert len(others[0].prompt_logprobs or ()) == 130
 
 
 def requests() -> list[Request]:
@@ -162,7 +178,7 @@ def requests() -> list[Request]:
     return [
         Request(
             request_id=str(number),
-            prompt_token_ids=[number + 1] * 30,
+            prompt_token_ids=[number + 1] * 130,
             params=SamplingParams(max_tokens=12, ignore_eos=True, **drawn),  # type: ignore[arg-type]
         )
         for number in range(3)
