@@ -11,7 +11,7 @@ from backend.kernels.rms_norm import rms_norm
 
 
 class Embedding:
-    """Rows of a table [vocab, D]; kept in the checkpoint's dtype, looked up in the model's.
+    """Rows of a table [vocab, D]; kept in the checkpoint's dtype or a tied head's, looked up in the model's.
 
     Rows are multiplied by `scale`.
     """
@@ -49,9 +49,11 @@ class NormedEmbedding(Embedding):
         return rms_norm(super().__call__(token_ids), self.ones, self.eps)
 
 
-def embedding_of(table: Tensor, dtype: torch.dtype, scalars: Scalars, eps: float) -> Embedding:
-    """The embedding of a family's tokens, looked up in this dtype."""
+def embedding_of(
+    table: Tensor, stored: torch.dtype, dtype: torch.dtype, scalars: Scalars, eps: float
+) -> Embedding:
+    """The embedding of a family's tokens, looked up in `dtype`; the checkpoint's table is `stored`."""
     if scalars.embedding_norm:
         return NormedEmbedding(table, dtype, eps)
     scale = scalars.embedding
-    return Embedding(table, dtype, rounded(scale, table.dtype) if scalars.rounds_embedding else scale)
+    return Embedding(table, dtype, rounded(scale, stored) if scalars.rounds_embedding else scale)

@@ -22,7 +22,7 @@ from backend.config import (
 )
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import BiasedExperts, FusedExperts, StackedExperts
-from backend.kernels.linear import WeightLayout, keeps_float32
+from backend.kernels.linear import PlainWeight, WeightLayout, keeps_float32
 from backend.layers.attention import Attention, AttentionShape
 from backend.layers.attention_values import ValueAttention
 from backend.layers.attention_variants import VariantAttention
@@ -77,30 +77,31 @@ class DecoderBuilder:
     def build(self) -> Decoder:
         """Read all weights."""
         config, names = self.config, self.names
-        table = (config.vocab_size, config.hidden_size)
-        embedding = self.reader.finite(names.embedding, table).to(self.precision.device)
+        shape = (config.vocab_size, config.hidden_size)
+        table = self.reader.finite(names.embedding, shape).to(self.precision.device)
         layers = [self.layer(number) for number in range(config.num_layers)]
         # A head that is there counts, whatever config.json says: tools leave false switches in nested ones.
         is_tied = config.tie_word_embeddings and self.reader.shape(names.head) is None
-        stored = embedding if is_tied else self._read(names.head, table)
+        stored = table if is_tied else self._read(names.head, shape)
         head = Linear(self._placed([stored]), None, self.precision.weights)
+        is_shared = is_tied and isinstance(head.multiply, PlainWeight)  # other layouts have no rows
         self.sites[names.head.removesuffix(".weight")] = LinearPart(head, 0)
         make: Callable[..., Decoder] = Decoder
         if (inputs := config.layers[0].inputs) is not None:
             make = partial(LayerInputDecoder, layer_inputs=self._layer_inputs(inputs))
         return make(
             config=config,
-            embedding=self.embedding(embedding),
+            embedding=self.embedding(head.matrix if is_shared else _own(table), table.dtype),
             ropes=self.ropes(),
             layers=layers,
             final_norm=self._own_norm(names.final_norm),
             head=head,
         )
 
-    def embedding(self, table: Tensor) -> Embedding:
-        """The embedding of tokens."""
+    def embedding(self, table: Tensor, stored: torch.dtype) -> Embedding:
+        """The embedding of tokens, which keeps `table`; the checkpoint's has the dtype `stored`."""
         config = self.config
-        return embedding_of(_own(table), self.precision.compute, config.scalars, config.rms_norm_eps)
+        return embedding_of(table, stored, self.precision.compute, config.scalars, config.rms_norm_eps)
 
     def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
         names, width = self.names.layer_inputs, spec.size * self.config.num_layers

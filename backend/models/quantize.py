@@ -208,7 +208,7 @@ class RoundingBuilder(DecoderBuilder):
         """Each prompt embedded, and what attention needs; all use the same KV memory, one after another."""
         config, precision, device = self.config, self.precision, self.precision.device
         table = self.reader.get(self.names.embedding, (config.vocab_size, config.hidden_size)).to(device)
-        embedding, ropes = self.embedding(table), self.ropes()
+        embedding, ropes = self.embedding(table, table.dtype), self.ropes()
         pages = np.arange(-(-max(map(len, prompts)) // PAGE_TOKENS))[None]
         kv = KVStorage(precision.kv_layout(config), pages.size)
         for tokens in prompts:

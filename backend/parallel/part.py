@@ -14,7 +14,7 @@ from torch import Tensor
 from backend.config import ModelConfig, MoEConfig
 from backend.kernels.lora import AdapterRows, Factors
 from backend.layers.attention import AttentionContext
-from backend.layers.embedding import Embedding, embedding_of
+from backend.layers.embedding import Embedding
 from backend.layers.linear import LinearPart
 from backend.layers.moe import MoE
 from backend.lora.adapter_weights import Adapter, Sites
@@ -303,13 +303,12 @@ class PartBuilder(DecoderBuilder):
         found = super()._moe(layer, prefix, moe, names)
         return found if self._cut.experts is None else PartExperts(found, self._cut.experts)
 
-    def embedding(self, table: Tensor) -> Embedding:
+    def embedding(self, table: Tensor, stored: torch.dtype) -> Embedding:
         """The embedding of this rank's part of the vocabulary."""
+        own = super().embedding(table, stored)
         if self._cut.size == 1:
-            return super().embedding(table)
-        config = self.config
-        own = embedding_of(table.clone(), self.precision.compute, config.scalars, config.rms_norm_eps)
-        return PartEmbedding(own, self._cut.span("embed_tokens", config.vocab_size).start)
+            return own
+        return PartEmbedding(own, self._cut.span("embed_tokens", self.config.vocab_size).start)
 
 
 class ModelPart(WholeModel):

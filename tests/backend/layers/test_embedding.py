@@ -18,10 +18,10 @@ def test_the_scale_of_some_families_is_rounded() -> None:
 
 def test_the_embedding_of_a_family() -> None:
     table = TABLE.bfloat16()
-    assert embedding_of(table, torch.float32, Scalars(embedding=55.4256), 1e-3).scale == 55.4256
+    assert embedding_of(table, table.dtype, torch.float32, Scalars(embedding=55.4256), 1e-3).scale == 55.4256
     rounds = Scalars(embedding=55.4256, rounds_embedding=True)
-    assert embedding_of(table, torch.float32, rounds, 1e-3).scale == 55.5
-    normed = embedding_of(table, torch.float32, Scalars(embedding_norm=True), 1e-3)
+    assert embedding_of(table, table.dtype, torch.float32, rounds, 1e-3).scale == 55.5
+    normed = embedding_of(table, table.dtype, torch.float32, Scalars(embedding_norm=True), 1e-3)
     assert isinstance(normed, NormedEmbedding) and normed.eps == 1e-3
 
 
