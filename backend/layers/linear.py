@@ -10,6 +10,7 @@ from torch import Tensor
 
 from backend.kernels.linear import PlainWeight, WeightLayout
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
+from backend.kernels.linear.w8 import Device8BitWeight
 from backend.kernels.lora import AdapterRows, SlotWeights, add_adapters
 from backend.quant.products import pack
 from backend.quant.schemes import QuantizedWeight
@@ -33,13 +34,14 @@ class Linear:
     @property
     def matrix(self) -> Tensor:
         """The weight [N, K] of a layer in the layout "plain", without bias."""
-        assert isinstance(self.multiply, PlainWeight | DeviceInt4Weight) and self.multiply.bias is None
-        return self.multiply.weight
+        own = self.multiply
+        assert isinstance(own, PlainWeight | DeviceInt4Weight | Device8BitWeight) and own.bias is None
+        return own.weight
 
     def move_to(self, memory: Tensor) -> None:
         """Keep the matrix of such a layer in `memory` [N, K], a part of a larger tensor."""
         own = self.multiply
-        assert isinstance(own, PlainWeight | DeviceInt4Weight)
+        assert isinstance(own, PlainWeight | DeviceInt4Weight | Device8BitWeight)
         self.multiply = PlainWeight(memory.copy_(own.weight), own.bias)
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:

@@ -13,7 +13,10 @@ from backend.kernels.linear import PackedWeight, WeightLayout
 from backend.kernels.linear.int4 import E2M1, INTEGERS, Int4Weight, e2m1_codes
 from backend.kernels.linear.int8 import Int8Weight
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
+from backend.kernels.linear.w8 import Device8BitWeight
 from backend.quant.schemes import QuantizedWeight, stack
+
+_BYTES = ("fp8", "int8", "w8a16")
 
 
 def pack(
@@ -83,12 +86,18 @@ def _product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | Non
 
 def _fits_device(weight: QuantizedWeight) -> bool:
     """Whether a kernel for GPUs multiplies by it."""
-    is_int4 = weight.scheme == "int4" and weight.block[0] == 1
-    return is_int4 and DeviceInt4Weight.fits(weight.values, weight.zeros, weight.block[1])
+    values, zeros, block = weight.values, weight.zeros, weight.block
+    if weight.scheme == "int4":
+        return block[0] == 1 and DeviceInt4Weight.fits(values, zeros, block[1])
+    has_offsets = zeros is not None or weight.order is not None
+    return weight.scheme in _BYTES and not has_offsets and Device8BitWeight.fits(values, block)
 
 
 def _device_product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeight | None:
     """The same on a GPU."""
     if not has_triton(weight.values.device) or not _fits_device(weight):
         return None
-    return DeviceInt4Weight(weight.values, weight.scales, weight.zeros, weight.block[1], bias, weight.order)
+    values, scales, block = weight.values, weight.scales, weight.block
+    if weight.scheme in _BYTES:
+        return Device8BitWeight(values, scales, block, bias)
+    return DeviceInt4Weight(values, scales, weight.zeros, block[1], bias, weight.order)

@@ -5,7 +5,7 @@ x [T, K], W [N, K], b [N] → [T, N] in x.dtype. Bound: memory for few rows (rea
 Layouts: plain (any device and dtype); packed for oneDNN (fp32 on x86, two to three times as fast as plain
 for 2 to 32 rows); and, with 16 bits a weight and sums in fp32, half (fp16 by FBGEMM) and bf16, which rounds
 x to bfloat16 (amx or paired.py, where the processor multiplies these). On GPUs torch multiplies plain
-weights; w4a16.py runs kernel.py, in Triton, on weights of 4 bits.
+weights; w4a16.py and w8.py run kernel.py, in Triton, on weights of 4 and 8 bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Linear with weights of 4 bits in Triton, for few rows: split along K, added in a fixed order.
+"""Linear with weights of 4 and 8 bits in Triton, for few rows: split along K, added in a fixed order.
 
 The grid and the order of sums follow from N and K alone, so that a row's bits don't depend on its company.
 """
@@ -11,9 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from backend.kernels.launch import blocks
+from backend.kernels.paged_attention.kernel import widened
 
-UNIT = 64
-"""Columns of a tile of codes: the first 32 are the low halves of its bytes."""
+_BYTES_UNIT = 128
+"""Columns that weights of 8 bits are scaled by, and read in."""
 
 _PROGRAMS = 512
 """Programs to launch for one block of rows: several for each multiprocessor."""
@@ -34,15 +35,46 @@ def multiply(
     if y.numel() == 0:
         return y
     options = blocks("linear", "int4", x.dtype).options()
-    across = triton.cdiv(columns, options["BLOCK_N"])
-    each = triton.cdiv(units, max(1, min(units // 4, _PROGRAMS // across)))  # units of a split
-    splits = triton.cdiv(units, each)
-    parts = torch.empty(splits, rows, columns, dtype=torch.float32, device=x.device)
-    grid = triton.cdiv(rows, options["BLOCK_M"]), across, splits
+    grid, each, parts = _split(y, units, options)
     _multiply_int4[grid](
         parts, x, codes, scales, zeros, rows, columns, features, units, each, group, **options
     )
-    start = parts if bias is None else bias
+    return _sum(y, parts, bias)
+
+
+def multiply_bytes(
+    x: Tensor, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None
+) -> Tensor:
+    """x [T, K] times the weight [N, K] of int8, or of the bytes of float8 / 256 → [T, N] in x.dtype.
+
+    One of `scales` [ceil(N / rows), ceil(K / columns)] for each `block` = (rows, columns) of `values` [N, K];
+    columns: a multiple of 128, or K.
+    """
+    (rows, features), columns = x.shape, len(values)
+    x = x.contiguous()
+    y = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    options = blocks("linear", "bytes", x.dtype).options()
+    grid, each, parts = _split(y, triton.cdiv(features, _BYTES_UNIT), options)
+    sizes = rows, columns, features, each, *block, scales.shape[1]
+    _multiply_bytes[grid](parts, x, values, scales, *sizes, BLOCK_K=_BYTES_UNIT, **options)
+    return _sum(y, parts, bias)
+
+
+def _split(y: Tensor, units: int, options: dict[str, int]) -> tuple[tuple[int, int, int], int, Tensor]:
+    """The grid, units of a split, and memory for the splits' sums [splits, T, N]."""
+    rows, columns = y.shape
+    across = triton.cdiv(columns, options["BLOCK_N"])
+    each = triton.cdiv(units, max(1, min(units // 4, _PROGRAMS // across)))
+    splits = triton.cdiv(units, each)
+    parts = torch.empty(splits, rows, columns, dtype=torch.float32, device=y.device)
+    return (triton.cdiv(rows, options["BLOCK_M"]), across, splits), each, parts
+
+
+def _sum(y: Tensor, parts: Tensor, bias: Tensor | None) -> Tensor:
+    """Fill y [T, N] with bias + Σ parts."""
+    (splits, rows, columns), start = parts.shape, parts if bias is None else bias
     _add[rows, triton.cdiv(columns, _BLOCK)](
         y, parts, start, rows, columns, splits, HAS_BIAS=bias is not None, BLOCK=_BLOCK
     )
@@ -58,6 +90,17 @@ def dequantize(
     if weight.numel():
         grid = triton.cdiv(columns, 64), units
         _dequantize[grid](weight, codes, scales, zeros, columns, features, group, BLOCK_N=64)
+    return weight
+
+
+def dequantize_bytes(values: Tensor, scales: Tensor, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """The weight [N, K] of such values, in `dtype`."""
+    columns, features = values.shape
+    weight = torch.empty(columns, features, dtype=dtype, device=values.device)
+    if weight.numel():
+        grid = triton.cdiv(columns, 64), triton.cdiv(features, _BYTES_UNIT)
+        sizes = columns, features, *block, scales.shape[1]
+        _dequantize_bytes[grid](weight, values, scales, *sizes, BLOCK_N=64, BLOCK_K=_BYTES_UNIT)
     return weight
 
 
@@ -124,6 +167,48 @@ def _multiply_int4(
 
 
 @triton.jit
+def _multiply_bytes(
+    parts,
+    x,
+    values,
+    scales,
+    rows,
+    columns,
+    features,
+    each,
+    height,
+    width,
+    groups,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """One split's sums of BLOCK_M rows and BLOCK_N columns. Grid (T / BLOCK_M, N / BLOCK_N, splits).
+
+    8 bits are widened exactly; the sum of each BLOCK_K columns of K is scaled in float32.
+    """
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    split = tl.program_id(2)
+    k = tl.arange(0, BLOCK_K)
+    is_row, is_column = (row < rows)[None, :], n < columns
+    source = x + row.to(tl.int64)[None, :] * features + k[:, None]
+    matrix = values + n.to(tl.int64)[:, None] * features + k[None, :]
+    own_scales = scales + n // height * groups
+    total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    none = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    for unit in range(split * each, tl.minimum(split * each + each, tl.cdiv(features, BLOCK_K))):
+        begin = unit * BLOCK_K
+        is_feature = k < features - begin
+        found = tl.load(matrix + begin, mask=is_column[:, None] & is_feature[None, :], other=0)
+        own = tl.load(source + begin, mask=is_row & is_feature[:, None], other=0.0)
+        scale = tl.load(own_scales + begin // width, mask=is_column, other=0.0)
+        total += tl.dot(widened(found, own.dtype), own, none, input_precision="ieee") * scale[:, None]
+    target = parts + (split * rows + row).to(tl.int64)[None, :] * columns + n[:, None]
+    tl.store(target, total, mask=is_row & is_column[:, None])
+
+
+@triton.jit
 def _add(y, parts, bias, rows, columns, splits, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     """y = bias + Σ parts, in the order of splits. Grid (T, N / BLOCK); parts [splits, T, N]."""
     row = tl.program_id(0).to(tl.int64)
@@ -149,3 +234,26 @@ def _dequantize(weight, codes, scales, zeros, columns, features, group, BLOCK_N:
     is_own = (n < columns)[:, None]
     tl.store(target, (low * low_scale[:, None]).to(kind), mask=is_own & (k < features)[None, :])
     tl.store(target + 32, (high * high_scale[:, None]).to(kind), mask=is_own & (k + 32 < features)[None, :])
+
+
+@triton.jit
+def _dequantize_bytes(
+    weight,
+    values,
+    scales,
+    columns,
+    features,
+    height,
+    width,
+    groups,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The weight [N, K]. Grid (N / BLOCK_N, K / BLOCK_K)."""
+    n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    place = n.to(tl.int64)[:, None] * features + k[None, :]
+    mask = (n < columns)[:, None] & (k < features)[None, :]
+    scale = tl.load(scales + n // height * groups + tl.program_id(1) * BLOCK_K // width, mask=n < columns)
+    found = widened(tl.load(values + place, mask=mask, other=0), tl.float32) * scale[:, None]
+    tl.store(weight + place, found.to(weight.dtype.element_ty), mask=mask)

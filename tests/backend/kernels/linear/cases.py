@@ -1,4 +1,4 @@
-"""Weights of 4 bits in Triton: odd shapes, groups, zeros; the shapes of Llama-3.1-8B."""
+"""Weights of 4 and 8 bits in Triton: odd shapes, groups, zeros; the shapes of Llama-3.1-8B."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
+from backend.kernels.linear.w8 import Device8BitWeight
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
@@ -42,11 +43,48 @@ def product(shape: Shape, device: str = "cpu") -> tuple[DeviceInt4Weight, Tensor
     return DeviceInt4Weight(*moved[:3], shape.group, *moved[3:]), dense, bias
 
 
+@dataclass(frozen=True)
+class ByteShape:
+    """The same of 8 bits."""
+
+    rows: int
+    columns: int = 70
+    features: int = 256
+    block: tuple[int, int] = (128, 128)
+    dtype: torch.dtype = torch.float8_e4m3fn
+    has_bias: bool = False
+
+
+def byte_product(shape: ByteShape, device: str = "cpu") -> tuple[Device8BitWeight, Tensor, Tensor | None]:
+    """The weight in its layout, the same in float64, and the bias."""
+    (height, width), size = shape.block, (shape.columns, shape.features)
+    bits = torch.randint(-128, 128, size, dtype=torch.int8)
+    if shape.dtype is torch.float8_e4m3fn:
+        bits = torch.where(bits & 127 == 127, 0, bits)  # not a number
+    values = bits.view(shape.dtype)
+    scales = torch.rand(-(-shape.columns // height), -(-shape.features // width)) + 0.5
+    by_row, by_column = (torch.arange(count) // each for count, each in zip(size, shape.block, strict=True))
+    dense = values.double() * scales.double()[by_row[:, None], by_column]
+    bias = torch.randn(shape.columns) * 50 if shape.has_bias else None
+    moved = None if bias is None else bias.to(device)
+    return Device8BitWeight(values.to(device), scales.to(device), shape.block, moved), dense, bias
+
+
+def byte_value(shape: ByteShape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    weight, dense, bias = byte_product(shape, device)
+    return _compared(weight, dense, bias, torch.randn(shape.rows, shape.features).to(dtype), device)
+
+
 def value(shape: Shape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     weight, dense, bias = product(shape, device)
-    x = torch.randn(shape.rows, shape.features).to(dtype)
-    if bias is not None:
-        weight.bias, bias = weight.bias.to(dtype), bias.to(dtype).double()
+    return _compared(weight, dense, bias, torch.randn(shape.rows, shape.features).to(dtype), device)
+
+
+def _compared(
+    weight: DeviceInt4Weight | Device8BitWeight, dense: Tensor, bias: Tensor | None, x: Tensor, device: str
+) -> tuple[Tensor, Tensor]:
+    if weight.bias is not None and bias is not None:
+        weight.bias, bias = weight.bias.to(x.dtype), bias.to(x.dtype).double()
     exact = x.double() @ dense.T
     return weight(x.to(device)), (exact if bias is None else exact + bias).to(device)
 
@@ -54,6 +92,12 @@ def value(shape: Shape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
 def launched(columns: int, features: int, rows: int, dtype: torch.dtype) -> Tensor:
     values = torch.zeros(columns, features, dtype=torch.int8)
     weight = DeviceInt4Weight(values, torch.ones(columns, features // 128), None, 128, None)
+    return weight(torch.zeros(rows, features, dtype=dtype))
+
+
+def byte_launched(stored: torch.dtype, columns: int, features: int, rows: int, dtype: torch.dtype) -> Tensor:
+    values = torch.zeros(columns, features, dtype=stored)
+    weight = Device8BitWeight(values, torch.ones(columns // 128, features // 128), (128, 128), None)
     return weight(torch.zeros(rows, features, dtype=dtype))
 
 
@@ -69,8 +113,20 @@ SHAPES = {
     "another order": Shape(3, is_ordered=True),
     "dequantised": Shape(65, features=90, group=90, is_symmetric=False, is_ordered=True),
 }
+BYTE_SHAPES = {
+    "float8, one row": ByteShape(1, columns=64, features=1024),
+    "float8, 5 rows, edges, a bias": ByteShape(5, columns=150, features=300, has_bias=True),
+    "float8 by row": ByteShape(17, columns=33, features=90, block=(1, 90)),
+    "float8, 64 rows": ByteShape(64, columns=130, block=(128, 256)),
+    "float8, dequantised": ByteShape(65, columns=130, features=300, has_bias=True),
+    "int8 by row": ByteShape(3, features=136, block=(1, 136), dtype=torch.int8),
+    "int8 in groups, a bias": ByteShape(2, block=(1, 128), dtype=torch.int8, has_bias=True),
+}
 CASES = Cases(
-    [Value(name, partial(value, shape)) for name, shape in SHAPES.items()],
+    [
+        *(Value(name, partial(value, shape)) for name, shape in SHAPES.items()),
+        *(Value(name, partial(byte_value, shape)) for name, shape in BYTE_SHAPES.items()),
+    ],
     [
         Launch(
             "int4 decode",
@@ -79,5 +135,15 @@ CASES = Cases(
             dtypes=COMPILED,
         ),
         Launch("int4 dequantised", partial(launched, 1024, 1024, 128)),
+        *(
+            Launch(
+                f"{name} decode",
+                partial(byte_launched, stored, 4096, 4096, 8),
+                ["_multiply_bytes"],
+                dtypes=COMPILED,
+            )
+            for name, stored in (("float8", torch.float8_e4m3fn), ("int8", torch.int8))
+        ),
+        Launch("float8 dequantised", partial(byte_launched, torch.float8_e4m3fn, 1024, 1024, 128)),
     ],
 )

@@ -20,18 +20,12 @@ def test_only_4_bits_in_groups_of_whole_half_units_fit() -> None:
 def rows_alone_and_beside_nan() -> None:
     from tests.backend.kernels.interpreted import widen_products
     from tests.backend.kernels.linear.cases import Shape, product
+    from tests.backend.kernels.linear.company import check_company
 
     widen_products()
     for shape in (Shape(1, features=1024, is_symmetric=False), Shape(1, columns=33, features=90, group=90)):
         weight, dense, _ = product(shape)
-        for dtype in (torch.float32, torch.float16, torch.bfloat16):
-            x = torch.randn(64, shape.features).to(dtype)
-            whole = weight(x)
-            for first, count in ((0, 1), (3, 2), (7, 5), (20, 17)):
-                beside = x[first : first + count].clone()
-                assert torch.equal(weight(beside), whole[first : first + count]), (shape, dtype, count)
-            x[1::2] = float("nan")
-            assert torch.equal(weight(x)[::2], whole[::2]), (shape, dtype)
+        check_company(weight, shape.features)
         torch.testing.assert_close(weight.weight.double(), dense, rtol=1e-6, atol=1e-6)
 
 

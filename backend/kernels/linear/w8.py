@@ -1,0 +1,52 @@
+"""Weights of 8 bits on a GPU, int8 or float8: read as stored, and widened in registers at each product."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FEW_ROWS = 64
+"""More rows are multiplied by torch, with the weight dequantised for this call."""
+
+_UNIT = 128  # columns, as in kernel.py
+_BYTE_UNIT = 256.0
+"""Kernels read the bytes of float8 as numbers that are this many times smaller."""
+
+
+class Device8BitWeight:
+    """Values [N, K] and the float32 scales of their blocks, which a product's sums are multiplied by."""
+
+    __slots__ = ("_block", "_scales", "_values", "bias")
+
+    def __init__(self, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None) -> None:
+        """`values` int8 or float8_e4m3fn in a `block` that `fits`: [rows, columns]; `scales`: one of each."""
+        is_float = values.dtype is torch.float8_e4m3fn
+        self._values = values.view(torch.uint8) if is_float else values
+        self._scales = scales * _BYTE_UNIT if is_float else scales
+        self._block, self.bias = block, bias
+
+    @staticmethod
+    def fits(values: Tensor, block: tuple[int, int]) -> bool:
+        """Whether the kernels can multiply by values with one scale for each (rows, columns)."""
+        is_whole = block[1] % _UNIT == 0 or block[1] >= values.shape[1]
+        return is_whole and values.dtype in (torch.int8, torch.float8_e4m3fn) and values.numel() > 0
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight [N, K] in float32."""
+        return self._dense(torch.float32)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] → [T, N]."""
+        # Imported here: only CUDA builds of torch bring Triton.
+        from backend.kernels.linear.kernel import multiply_bytes
+
+        if len(x) > FEW_ROWS:
+            return F.linear(x, self._dense(x.dtype), self.bias)
+        return multiply_bytes(x, self._values, self._scales, self._block, self.bias)
+
+    def _dense(self, dtype: torch.dtype) -> Tensor:
+        from backend.kernels.linear.kernel import dequantize_bytes
+
+        return dequantize_bytes(self._values, self._scales, self._block, dtype)

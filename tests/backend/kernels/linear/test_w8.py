@@ -1,0 +1,87 @@
+"""Weights of 8 bits stay so: values, company, and a checkpoint's layers."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from backend.kernels.linear.w8 import Device8BitWeight
+from tests.backend.kernels.whole import tokens
+from tests.backend.models import quantized as formats
+from tests.backend.models.checkpoints import VARIANTS
+from tests.backend.models.quantized import Json, Pack, write_pair
+
+pytestmark = pytest.mark.timeout(300)
+LAYERS = 2
+BLOCKS: Json = formats.FP8_BLOCKS | {"weight_block_size": [32, 128]}
+
+
+def by_blocks(weight: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """One scale for 32 rows."""
+    assert weight.shape[1] <= 128
+    scales = torch.stack([part.abs().amax()[None] for part in weight.split(32)]) / 448
+    spread = scales.repeat_interleave(32, 0)[: len(weight)]
+    values = (weight / spread).to(torch.float8_e4m3fn)
+    return {".weight": values, ".weight_scale_inv": scales}, values.float() * spread
+
+
+def test_blocks_of_whole_units_fit() -> None:
+    values = torch.zeros(4, 300, dtype=torch.int8)
+    fits = Device8BitWeight.fits
+    assert (
+        fits(values, (1, 300)) and fits(values.to(torch.float8_e4m3fn), (128, 128)) and fits(values, (1, 256))
+    )
+    assert (
+        not fits(values, (128, 64)) and not fits(values.half(), (1, 300)) and not fits(values[:0], (1, 300))
+    )
+
+
+def rows_alone_and_beside_nan() -> None:
+    from tests.backend.kernels.interpreted import widen_products
+    from tests.backend.kernels.linear.cases import ByteShape, byte_product
+    from tests.backend.kernels.linear.company import check_company
+
+    widen_products()
+    for shape in (ByteShape(1, columns=40, features=1024), ByteShape(1, 33, 90, block=(1, 90))):
+        weight, dense, _ = byte_product(shape)
+        check_company(weight, shape.features)
+        torch.testing.assert_close(weight.weight.double(), dense, rtol=1e-6, atol=1e-6)
+
+
+def play(checkpoint: str) -> tuple[list[list[int]], int]:
+    """A checkpoint's tokens, and how many weights of 8 bits computed them."""
+    multiply, used = Device8BitWeight.__call__, set()
+
+    def seen(weight: Device8BitWeight, x: torch.Tensor) -> torch.Tensor:
+        used.add(id(weight))
+        return multiply(weight, x)
+
+    with patch.object(Device8BitWeight, "__call__", seen):
+        return tokens(checkpoint), len(used)
+
+
+def test_rows_in_the_interpreter(interpreter: Executor) -> None:
+    interpreter.submit(rows_alone_and_beside_nan).result()
+
+
+@pytest.mark.parametrize(
+    ("config", "pack", "others"),
+    [
+        (formats.FP8, formats.fp8, 4 * LAYERS),
+        (BLOCKS, by_blocks, 4 * LAYERS),
+        (formats.FP8_BLOCKS, formats.fp8_blocks, 0),  # 32 columns are dequantised
+    ],
+)
+def test_a_checkpoint_keeps_its_8_bits(
+    interpreter: Executor, tmp_path: Path, config: Json, pack: Pack, others: int
+) -> None:
+    variant = next(each for each in VARIANTS if each.name == "qwen3")
+    short = replace(variant, changes=variant.changes | {"num_hidden_layers": LAYERS})
+    quantized, plain = write_pair(short, tmp_path, config, pack)
+    found, used = interpreter.submit(play, str(quantized)).result()
+    assert found == tokens(str(plain)) and used == others
