@@ -6,7 +6,7 @@ each step is copied. Padding rows compute token 0 at the first place of the stor
 sequence owns.
 
 Eager are: steps with prompt chunks, drafts, adapters or observers; models with recurrent states, latent
-attention, or pages of their own for layers with a window; KV memory of 8 bits, and several GPUs.
+attention, or pages of their own for layers with a window; and several GPUs.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def padded_rows(count: int) -> int:
     return 1 << (count - 1).bit_length() if count <= 8 else -(-count // 8) * 8
 
 
-def fits_graphs(model: LoadedModel, storage: KVStorage, num_pages: int) -> bool:
-    """Whether decode steps of the model read nothing that a graph cannot: see the module's text.
+def fits_graphs(storage: KVStorage, num_pages: int) -> bool:
+    """Whether decode steps with this memory read nothing that a graph cannot: see the module's text.
 
     `num_pages` of the storage may have owners; padding needs one more.
     """
@@ -191,4 +191,4 @@ def fits_graphs(model: LoadedModel, storage: KVStorage, num_pages: int) -> bool:
     is_shared = not any(shape.is_windowed for shape in layout.layers)
     has_values = all(shape.sides == 2 for shape in layout.layers)
     has_spare = storage.num_pages > num_pages
-    return has_spare and is_shared and has_values and storage.states is None and layout.dtype is model.dtype
+    return has_spare and is_shared and has_values and storage.states is None

@@ -89,7 +89,7 @@ class ModelRunner:
             is_ahead=self._is_ahead,
         )
         self.graphs: StepGraphs | None = None
-        if capture is not None and fits_graphs(model, storage, facts.num_pages):
+        if capture is not None and fits_graphs(storage, facts.num_pages):
             self._table.page_table.on_device[max_running] = storage.num_pages - 1
             self.graphs = StepGraphs(model, storage, capture, (max_running, facts.max_model_tokens))
         self._sampler = Sampler(facts.vocab_size, model.device)
