@@ -85,7 +85,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # Path → SHA-256 of files to check at start; with one of the checkpoint, all of its weights must be there.
     sha256: dict[str, str] = {}
     device: DeviceName = "auto"
-    dtype: DtypeName = "auto"  # auto: bfloat16 on a GPU or a CPU with AMX, else float32
+    dtype: DtypeName = "auto"  # auto: on a GPU the checkpoint's, on a CPU float32
     kv_dtype: KVDtypeName = "auto"  # of stored keys and values; fp8 is E4M3
     quantize: QuantizeConfig | None = None
     max_model_tokens: int | None = None  # None: from the checkpoint, capped by the KV memory

@@ -237,7 +237,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             description="`auto` (`cuda` if it is there), `cpu`, `cuda`, or a card by its number: `cuda:1`.",
         ),
     ] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        Meta(
+            description="Of activations. `auto`: on a GPU the checkpoint's own, but float16 where the GPU "
+            "does not compute in bfloat16; on a CPU `float32`."
+        ),
+    ] = "auto"
     kv_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "int8", "fp8"],
         Meta(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +13,9 @@ from backend.kernels.device import uses_triton
 from backend.kernels.linear import WeightLayout, paired
 from backend.kv.states import StateLayout
 from backend.kv.storage import KVLayout, KVShape
+from backend.models.families import FAMILIES
+
+logger = logging.getLogger(__name__)
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -54,10 +58,10 @@ class Precision:
 def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     """`stored` is the checkpoint's dtype. Raises CheckpointError when CUDA is configured and not available.
 
-    "auto" never computes in lower precision than the checkpoint is stored: float32 stays float32, 16 bits are
-    computed in bfloat16 on a GPU that is fast at that. CPUs compute in float32 over 16-bit weights, keys and
-    values, as they are bound by memory bandwidth; products round their input to bfloat16 where the processor
-    multiplies that, but in small models, where that gains little.
+    "auto" never computes in lower precision than the checkpoint is stored: float32 stays float32. On a GPU 16
+    bits are computed as they are stored, bfloat16 in float16 where it lacks that. CPUs compute in float32
+    over 16-bit weights, keys and values, as they are bound by memory bandwidth; products round their input to
+    bfloat16 where the processor multiplies that, but in small models, where that gains little.
     """
     precision = _automatic(config, model, stored)
     return replace(precision, kv=_KV_DTYPES.get(config.kv_dtype, precision.kv))
@@ -66,10 +70,12 @@ def choose_precision(config: EngineConfig, model: ModelConfig, stored: torch.dty
 def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> Precision:
     device = _device(config)
     narrow = config.dtype == "auto" and stored != torch.float32
-    is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if config.dtype == "bfloat16" or (narrow and is_fast):
+    if device.type == "cuda":
+        dtype = _card_dtype(config, model, stored)
+        return Precision(device, dtype, "plain", dtype)
+    if config.dtype == "bfloat16":
         return Precision(device, torch.bfloat16, "plain", torch.bfloat16)
-    if uses_triton(torch.empty(0, device=device)):
+    if uses_triton(torch.empty(0)):
         return Precision(device, torch.float32, "plain", torch.float32)
     if narrow:
         heads = sum(attention.num_kv_heads * attention.head_dim for attention in model.attentions)
@@ -78,6 +84,30 @@ def _automatic(config: EngineConfig, model: ModelConfig, stored: torch.dtype) ->
         weights: WeightLayout = "bf16" if paired.is_available() and not is_small(model) else "half"
         return Precision(device, torch.float32, weights, kv)
     return Precision(device, torch.float32, "packed", torch.float32)
+
+
+def _card_dtype(config: EngineConfig, model: ModelConfig, stored: torch.dtype) -> torch.dtype:
+    """What the current GPU computes in. Raises CheckpointError where that is configured and it cannot."""
+    is_auto = config.dtype == "auto"
+    if config.dtype == "float32" or (is_auto and stored is torch.float32):
+        return torch.float32
+    overflows = FAMILIES[model.architecture].overflows_float16
+    if is_auto and stored is torch.float16 and not overflows:
+        return torch.float16
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.bfloat16
+    if not is_auto:
+        raise CheckpointError(
+            f"model {config.model!r} is configured for dtype 'bfloat16', which its GPU does not compute in; "
+            "leave dtype out, or choose another device"
+        )
+    found = torch.float32 if overflows else torch.float16
+    logger.warning(
+        "model %r is computed in %s: its GPU does not compute in bfloat16%s",
+        *(config.model, str(found).removeprefix("torch.")),
+        ", and its family needs numbers beyond float16's" if overflows else ", as the checkpoint is stored",
+    )
+    return found
 
 
 def is_small(model: ModelConfig) -> bool:

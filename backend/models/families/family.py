@@ -31,6 +31,7 @@ class Family:
     # Whether ranks may share it, shown to answer as one process does: their heads and blocks, their experts.
     splits_heads: bool = False
     splits_experts: bool = False
+    overflows_float16: bool = False  # its activations are known to leave the range of that, up to 65504
     # Where the decoder is one part of several: what `text_config` may describe, the first if it has no model
     # type. `others`: how the names of tensors begin that are of other parts, which are not loaded.
     texts: tuple[Family, ...] = ()

@@ -59,4 +59,5 @@ FAMILY = Family(
     names=NAMES,
     read_layers=read_layers,
     read_scalars=read_scalars,
+    overflows_float16=True,
 )

@@ -38,4 +38,5 @@ FAMILY = Family(
     names=gemma2.NAMES,
     read_layers=read_layers,
     read_scalars=gemma2.read_scalars,
+    overflows_float16=True,
 )

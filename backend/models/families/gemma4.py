@@ -77,4 +77,5 @@ FAMILY = Family(
     names=replace(gemma2.NAMES, layer_scale="layer_scalar", experts=EXPERTS),
     read_layers=read_layers,
     read_scalars=lambda reader: replace(gemma2.read_scalars(reader), norm_offset=0.0),
+    overflows_float16=True,
 )

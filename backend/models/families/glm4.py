@@ -43,4 +43,5 @@ FAMILY = Family(
         gate_up="mlp.gate_up_proj.weight",
     ),
     read_layers=read_layers,
+    overflows_float16=True,
 )
