@@ -33,17 +33,21 @@ def checkpoint_folder(checkpoint: str) -> Path:
     return BUILTIN_FOLDER / name
 
 
-def drafter_folders(engine: EngineModel) -> dict[str, Path]:
-    """Folders by drafter name: those that the policy lists, and the default one. Raises CheckpointError."""
+def drafter_entries(engine: EngineModel) -> dict[str, DrafterEntry]:
+    """The drafters with weights that the policy lists, and the default one."""
     speculative = engine.speculative
     entries: dict[str, DrafterEntry | None] = msgspec.structs.asdict(speculative.drafters)
     if speculative.drafter in MODEL_DRAFTERS and entries[speculative.drafter] is None:
         entries[speculative.drafter] = DrafterEntry()
+    return {name: entry for name, entry in entries.items() if entry is not None}
+
+
+def drafter_folders(engine: EngineModel) -> dict[str, Path]:
+    """Folders by drafter name. Raises CheckpointError."""
     checkpoint = checkpoint_folder(engine.checkpoint)
     return {
         name: default_folder(name, checkpoint) if entry.path is None else checkpoint_folder(entry.path)
-        for name, entry in entries.items()
-        if entry is not None
+        for name, entry in drafter_entries(engine).items()
     }
 
 

@@ -18,7 +18,7 @@ from backend.errors import AdapterError, CheckpointError
 from backend.server.engine_check import check_adapter, check_context, check_model, check_quantize, check_ranks
 from backend.tokenizer import Tokenizer
 from gateway.admin.encoder_check import encoder_problems
-from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder, drafter_folders
+from gateway.checkpoints import adapter_folder, check_drafters, checkpoint_folder, drafter_entries
 from gateway.errors import ApiError
 from gateway.exchange.prompt_embedding import Embed
 from gateway.extras import extra_problems, lacks_of
@@ -217,7 +217,7 @@ def _engine_checks(name: str, engine: EngineModel) -> Iterator[Check]:
 
 def _check_ranks(folder: Path, engine: EngineModel) -> None:
     scheme = "" if engine.quantize is None else engine.quantize.scheme
-    check_ranks(folder, msgspec.structs.asdict(engine.parallel), drafter_folders(engine), scheme)
+    check_ranks(folder, msgspec.structs.asdict(engine.parallel), drafter_entries(engine), scheme)
 
 
 def _raiser(error: CheckpointError) -> Callable[[], object]:

@@ -150,6 +150,12 @@ def test_what_is_left_to_a_default_is_reported_at_its_section(folder: Path) -> N
     assert line == 6 and "heads/eagle/config.json does not exist" in message
 
 
+def test_a_drafter_without_weights_is_reported_once(folder: Path) -> None:
+    change_policy(folder, "256\n", "256\n      speculative: {drafter: draft_model}\n")
+    ((line, message),) = problems(folder)
+    assert line == 6 and "give its folder as speculative.drafters.draft_model.path" in message
+
+
 def test_an_encoder_and_an_upstream(folder: Path) -> None:
     (folder / "a.yaml").write_text(
         "models:\n"
