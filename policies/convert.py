@@ -27,6 +27,7 @@ _WRITE = {
     "_env": "export it in an environment variable and write that variable's name, as OPENAI_API_KEY",
     "keys": "write `key-` and the first 8 hex digits of the key's SHA-256 (`penstock keys id` prints it)",
     "base_url": "write http://HOST:PORT/v1 or https://HOST/v1, without a login or a query",
+    "device": "write auto, cpu, cuda or a card by its number, such as cuda:1",
     "headers": "write the name in lower case",
     "proxy": "write http://HOST:PORT; the environment's HTTPS_PROXY may hold a login",
 }
@@ -240,7 +241,9 @@ class Converter:
             hint = nearest(node.value, [str(v) for v in kind.values])
         elif field == "origins" and isinstance(node, yaml.ScalarNode):
             hint = f"; {origin_remedy(node.value)}"
-        elif isinstance(kind, inspect.StrType) and isinstance(_scalar(node), (int, float)):
+        elif isinstance(kind, inspect.IntType | inspect.FloatType):
+            hint = _number_hint(node, kind)
+        elif isinstance(kind, inspect.StrType) and not _is_quoted_wrong(node, kind):
             hint = '; write it in "quotes"'
         elif isinstance(kind, inspect.StrType) and kind.pattern:
             hint = next((f"; {words}" for end, words in _WRITE.items() if field.endswith(end)), "")
@@ -305,9 +308,27 @@ def _wrong_string(value: object, kind: inspect.Type) -> str:
         return "a string that is not empty"
     if kind.max_length and len(value) > kind.max_length:
         return f"at most {kind.max_length} characters"
-    if kind.pattern and not re.search(kind.pattern, value):
+    if kind.pattern and (not re.search(kind.pattern, value) or value.endswith("\n")):  # `$` lets one pass
         return f"a string of the form {kind.pattern}"
     return ""
+
+
+def _is_quoted_wrong(node: yaml.Node, kind: inspect.StrType) -> bool:
+    """Whether quotes would not help: it is text already, or its characters are no text of this form."""
+    return isinstance(_scalar(node), str | None) or bool(_wrong_string(getattr(node, "value", None), kind))
+
+
+def _number_hint(node: yaml.Node, kind: inspect.IntType | inspect.FloatType) -> str:
+    """The number that text means, such as 4GiB, 85% or 1e9, which YAML takes for a number only as 1.0e+9."""
+    form = r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?) ?(?:(%)|([KMGT])(i?)B?)?"
+    text = _scalar(node)
+    found = re.fullmatch(form, text, re.IGNORECASE) if isinstance(text, str) else None
+    if found is None:
+        return ""
+    value = float(found[1]) / (100 if found[2] else 1)
+    value *= (1024 if found[4] else 1000) ** (" KMGT".index(found[3].upper()) if found[3] else 0)
+    meant = round(value) if isinstance(kind, inspect.IntType) else round(value, 6)
+    return "" if _wrong_number(meant, kind) else f"; write {meant}"
 
 
 def _wrong_number(value: object, kind: inspect.IntType | inspect.FloatType) -> str:
@@ -315,10 +336,12 @@ def _wrong_number(value: object, kind: inspect.IntType | inspect.FloatType) -> s
     noun = "a whole number" if whole else "a number"
     bounds = [(">", kind.gt), (">=", kind.ge), ("<", kind.lt), ("<=", kind.le)]
     expected = " ".join(
-        [noun, " and ".join(f"{op} {bound:g}" for op, bound in bounds if bound is not None)]
+        [noun, " and ".join(f"{op} {bound:.12g}" for op, bound in bounds if bound is not None)]
     ).strip()
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return expected
+    if not abs(value) < 2**63:  # nor nan; messages between processes hold no more
+        return expected if (kind.lt, kind.le) != (None, None) else f"{expected} below 2**63"
     inside = (
         (kind.gt is None or value > kind.gt)
         and (kind.ge is None or value >= kind.ge)

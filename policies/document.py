@@ -233,7 +233,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     device: Annotated[
         str,
         Meta(
-            pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$",
+            pattern=r"^(auto|cpu|cuda(:(0|[1-9][0-9]?))?)$",
             description="`auto` (`cuda` if it is there), `cpu`, `cuda`, or a card by its number: `cuda:1`.",
         ),
     ] = "auto"
@@ -276,12 +276,13 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         int,
         Meta(
             ge=16,
+            le=1 << 20,
             description="Tokens computed in one step; at least one for each of `max_running` sequences.",
         ),
     ] = 2048
-    max_running: Positive = 128
+    max_running: Annotated[int, Meta(ge=1, le=65536)] = 128
     max_queue: Positive = 512
-    num_threads: Positive | None = None
+    num_threads: Annotated[int, Meta(ge=1, le=1024)] | None = None
     parallel: Annotated[
         Parallel,
         Meta(description="Processes that share this engine; `num_threads` and `kv_cache_bytes` are divided."),

@@ -70,7 +70,7 @@ def warnings(folder: Path, text: str) -> list[str]:
         (
             "split: {models: {small: 0}}",
             "routes.yaml:4:33: routes.auto.rules.0.split.models.small must be a number "
-            "> 0 and <= 1e+06, not 0",
+            "> 0 and <= 1000000, not 0",
         ),
         (
             "model: small\n        fallback: {timeout: [lrge]}",

@@ -146,7 +146,7 @@ CASES = {
     ),
     "a step smaller than a page": (
         GOOD.replace("pico-small\n", "pico-small\n      max_running: 4\n      max_batch_tokens: 8\n"),
-        [(6, "models.small.engine.max_batch_tokens must be a whole number >= 16, not 8")],
+        [(6, "models.small.engine.max_batch_tokens must be a whole number >= 16 and <= 1048576, not 8")],
     ),
     "a step smaller than its sequences": (
         GOOD.replace("pico-small\n", "pico-small\n      max_batch_tokens: 64\n"),
@@ -208,7 +208,7 @@ CASES = {
         GOOD.replace("checkpoint: builtin:pico-small", "checkpoint: 7\n      max_running: many"),
         [
             (4, 'models.small.engine.checkpoint must be a string, not 7; write it in "quotes"'),
-            (5, "models.small.engine.max_running must be a whole number >= 1, not 'many'"),
+            (5, "models.small.engine.max_running must be a whole number >= 1 and <= 65536, not 'many'"),
         ],
     ),
     "digests": (
