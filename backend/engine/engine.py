@@ -329,7 +329,12 @@ class Engine:
                 accountant.work_s,
                 num_prompt_tokens=accountant.num_prompt_tokens,
             )
-        return [self._take_output(chunk, result, i) for i, chunk in enumerate(sampled)]
+        outputs = [self._take_output(chunk, result, i) for i, chunk in enumerate(sampled)]
+        accountant.count_outputs(sampled, outputs, speculator.drafter_of)
+        for chunk, output in zip(sampled, outputs, strict=True):
+            if output.finish_reason is not None:
+                self._finish(chunk.sequence, output.finish_reason)
+        return outputs
 
     def _append_accepted(
         self, sampled: list[ScheduledChunk], result: StepResult
@@ -348,17 +353,13 @@ class Engine:
         return appended
 
     def _take_output(self, chunk: ScheduledChunk, result: StepResult, i: int) -> StepOutput:
-        """Append the i-th drawn token, and end the request if that completes it."""
+        """Append the i-th drawn token."""
         sequence = chunk.sequence
         active = self._active[sequence.request.request_id]
         output, reason = build_output(active, chunk, result, i, self.scheduler.append_token)
-        drafter = self.speculator.drafter_of(sequence) if chunk.draft else ""
-        if drafter == PREDICTION:
+        if chunk.draft and self.speculator.drafter_of(sequence) == PREDICTION:
             output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
-        self._accountant.count_output(chunk, output, drafter)
-        if reason is not None:
-            output.finish_reason = reason
-            self._finish(sequence, reason)
+        output.finish_reason = reason
         return output
 
     def _reject(self, sequence: Sequence, message: str, param: str) -> StepOutput:

@@ -202,13 +202,13 @@ def _cached_rows(slots: bytes, device: torch.device) -> AdapterRows:
 
 def _draws(plan: Plan, rows: Ints, layout: Layout) -> Draws:
     """The draws of a plan whose chunks have these rows."""
-    is_sampled = [chunk.samples for chunk in plan.chunks]
+    sampled = plan.sampled
     last, positions = layout.starts[1:].astype(np.int64) - 1, layout.context_lens.astype(np.int64)
-    if all(is_sampled):
-        draws = Draws(plan.chunks, rows, last, positions)
+    if len(sampled) == len(plan.chunks):
+        draws = Draws(sampled, rows, last, positions)
     else:
-        keep = np.flatnonzero(is_sampled)
-        draws = Draws([plan.chunks[i] for i in keep], rows[keep], last[keep], positions[keep])
+        keep = np.flatnonzero([chunk.samples for chunk in plan.chunks])
+        draws = Draws(sampled, rows[keep], last[keep], positions[keep])
     return _with_drafts(draws) if plan.num_drafts else draws
 
 

@@ -230,7 +230,7 @@ class ModelRunner:
             result, kept = self._verify(step, streams, token_ids, is_sound, records)
         else:
             result = StepResult(token_ids, is_sound, logprobs={i: [record] for i, record in records.items()})
-            if self._is_ahead:  # a row may have another owner by now
+            if self._is_ahead and self._table.has_edits:  # a row may have another owner by now
                 kept = {i for i, chunk in enumerate(step.sampled) if self._table.has(chunk.sequence)}
         result.mask_s = launched.mask_s
         if self._prompt_scores:

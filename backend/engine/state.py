@@ -94,6 +94,11 @@ class StateTable:
             min_p=self._min_p[rows],
         )
 
+    @property
+    def has_edits(self) -> bool:
+        """Whether any row has penalties or logit biases."""
+        return bool(self._edits)
+
     def edits(self, rows: Ints) -> list[tuple[int, RowEdits]]:
         """(index into rows, edits) for rows with penalties or logit biases."""
         if not self._edits:

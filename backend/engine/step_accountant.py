@@ -12,7 +12,7 @@ from backend.types import FinishReason, Plan, RequestTrace, ScheduledChunk, Sequ
 
 
 class StepAccountant:
-    """Measures one step at a time: `begin_step`, `end_compute`, `count_output` per request, `report`."""
+    """Measures one step at a time: `begin_step`, `end_compute`, `count_outputs`, `report`."""
 
     def __init__(self, kv: KVManager, clock: Callable[[], float], work_clock: Callable[[], float]) -> None:
         """`clock` gives wall-clock seconds, `work_clock` the seconds that this thread or device worked."""
@@ -52,28 +52,40 @@ class StepAccountant:
             for chunk in plan.chunks:
                 self._trace_chunk(chunk)
 
-    def count_output(self, chunk: ScheduledChunk, output: StepOutput, drafter: str = "") -> None:
-        """A chunk gave an output: one token and the accepted drafts, which share the time since the last.
+    def count_outputs(
+        self,
+        chunks: list[ScheduledChunk],
+        outputs: list[StepOutput],
+        drafter_of: Callable[[Sequence], str] = lambda sequence: "",
+    ) -> None:
+        """Each chunk gave an output: one token and the accepted drafts, which share the time since the last.
 
-        `drafter`: whose draft was verified.
+        `drafter_of`: whose draft was verified.
         """
-        sequence, num_tokens = chunk.sequence, 1 + output.num_accepted
-        self._num_generated_tokens += num_tokens
-        last_s = self._last_token_s.get(sequence)
-        if last_s is None:
-            self._ttfts_s.append(self._now_s - sequence.arrival_s)
-        elif num_tokens == 1:
-            self._inter_token_s.append(self._now_s - last_s)
-        else:
-            self._inter_token_s += [(self._now_s - last_s) / num_tokens] * num_tokens
-        self._last_token_s[sequence] = self._now_s
-        if chunk.draft:
-            self._drafts.append((chunk.draft_depth, output.num_accepted))
-            if (trace := self._traces.get(sequence)) is not None:
-                trace.num_accepted_tokens += output.num_accepted
-                counts = trace.drafters.setdefault(drafter, [0, 0, 0])
-                for i, count in enumerate((1, len(chunk.draft), output.num_accepted)):
-                    counts[i] += count
+        now_s, last_token_s = self._now_s, self._last_token_s
+        self._num_generated_tokens += len(chunks)
+        for chunk, output in zip(chunks, outputs, strict=True):
+            sequence = chunk.sequence
+            last_s, num_tokens = last_token_s.get(sequence), 1
+            last_token_s[sequence] = now_s
+            if chunk.draft:
+                self._count_draft(chunk, output.num_accepted, drafter_of(sequence))
+                num_tokens += output.num_accepted
+            if last_s is None:
+                self._ttfts_s.append(now_s - sequence.arrival_s)
+            elif num_tokens == 1:
+                self._inter_token_s.append(now_s - last_s)
+            else:
+                self._inter_token_s += [(now_s - last_s) / num_tokens] * num_tokens
+
+    def _count_draft(self, chunk: ScheduledChunk, num_accepted: int, drafter: str) -> None:
+        self._num_generated_tokens += num_accepted
+        self._drafts.append((chunk.draft_depth, num_accepted))
+        if (trace := self._traces.get(chunk.sequence)) is not None:
+            trace.num_accepted_tokens += num_accepted
+            counts = trace.drafters.setdefault(drafter, [0, 0, 0])
+            for i, count in enumerate((1, len(chunk.draft), num_accepted)):
+                counts[i] += count
 
     def report(self, plan: Plan, computed: Plan, grammars: GrammarReport | None) -> StepReport:
         """The step's figures. Of the plan, `computed` is what did not fail."""

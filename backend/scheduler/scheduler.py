@@ -260,9 +260,13 @@ class Scheduler:
         prefills, running = list[Sequence](), SequenceStatus.RUNNING
         for sequence in self._by_priority():
             num_pending, start = sequence.num_pending, sequence.num_computed_tokens
-            if sequence.status is not running or (num_pending and sequence.ends_with_pending):
-                continue  # preempted earlier in this loop, or complete when the step in flight was read
-            num_left = len(sequence.tokens) + num_pending - start
+            if sequence.status is not running:
+                continue  # preempted earlier in this loop
+            num_tokens = len(sequence.tokens) + num_pending
+            num_output_tokens = num_tokens - sequence.num_prompt_tokens
+            if num_pending and num_output_tokens >= sequence.request.params.max_tokens:
+                continue  # complete when the step in flight has been read
+            num_left = num_tokens - start
             if num_left > 1 or sequence.scheduled_s < 0.0:
                 prefills.append(sequence)
             # Only a full last page needs the slow path: once in PAGE_TOKENS steps.
