@@ -23,15 +23,7 @@ from backend.scheduler.config import SchedulerConfig
 from backend.scheduler.drafts import add_drafts
 from backend.scheduler.queue import WaitingQueue
 from backend.scheduler.tenants import Shares, Tenant
-from backend.types import (
-    PAGE_TOKENS,
-    Draft,
-    FinishReason,
-    Plan,
-    ScheduledChunk,
-    Sequence,
-    SequenceStatus,
-)
+from backend.types import PAGE_TOKENS, Draft, FinishReason, Plan, ScheduledChunk, Sequence, SequenceStatus
 
 _NUM_PREFILL_SHARES = 4
 """A step's prompt tokens are first handed out in shares of 1/4, or 1/n to fewer than four prompts."""
