@@ -53,6 +53,7 @@ from backend.models.latent import build_latent
 from backend.models.names import SHARED, XIELU_PREFIX, ExpertNames, StackedNames, WeightNames
 from backend.models.precision import Precision
 from backend.models.stacked_experts import ExpertReader
+from backend.models.staging import mover
 from backend.models.state_mixers import StateMixer, build_mamba, build_state_mixer
 from backend.models.weights import WeightReader, read_weight
 from backend.quant.products import dense, place
@@ -71,6 +72,7 @@ class DecoderBuilder:
         self.reader = reader
         self.first_layer = 0  # its number in the checkpoint; a stage of several has some of the layers
         self.precision = precision
+        self._move = mover(precision.device)
         self.sites: dict[str, LinearPart] = {}  # by module name, filled by build: what adapters can change
         self._extra_terms = open_hyper_moe(config, reader, precision)
 
@@ -78,7 +80,7 @@ class DecoderBuilder:
         """Read all weights."""
         config, names = self.config, self.names
         shape = (config.vocab_size, config.hidden_size)
-        table = self.reader.finite(names.embedding, shape).to(self.precision.device)
+        table = self._move(self.reader.finite(names.embedding, shape))
         layers = [self.layer(number) for number in range(config.num_layers)]
         # A head that is there counts, whatever config.json says: tools leave false switches in nested ones.
         is_tied = config.tie_word_embeddings and self.reader.shape(names.head) is None
@@ -105,9 +107,9 @@ class DecoderBuilder:
 
     def _layer_inputs(self, spec: LayerInputSpec) -> LayerInputs:
         names, width = self.names.layer_inputs, spec.size * self.config.num_layers
-        table = self.reader.get(names.embedding, (spec.vocab_size, width)).to(self.precision.device)
+        table = self.reader.get(names.embedding, (spec.vocab_size, width))
         return LayerInputs(
-            Embedding(_own(table), self.precision.compute, rounded(spec.size**0.5, table.dtype)),
+            Embedding(_own(self._move(table)), self.precision.compute, rounded(spec.size**0.5, table.dtype)),
             self.linear({names.projection: width}, self.config.hidden_size),
             self.norm(names.norm, spec.size),
         )
@@ -122,9 +124,7 @@ class DecoderBuilder:
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers: one for each of config.rotations."""
         precision = self.precision
-        found = self.config.rotations or (
-            (RopeConfig(), self.config.attention.head_dim),
-        )  # a step has angles
+        found = self.config.rotations or ((RopeConfig(), self.config.attention.head_dim),)  # all have angles
         return [Rope(rope, head_dim, precision.compute, precision.device) for rope, head_dim in found]
 
     def layer(self, layer: int) -> DecoderLayer:
@@ -489,7 +489,7 @@ class DecoderBuilder:
 
     def _placed(self, stored: list[Tensor | QuantizedWeight]) -> list[Tensor | QuantizedWeight]:
         precision = self.precision
-        return place(stored, precision.weights, precision.device, precision.compute)
+        return place(stored, precision.weights, precision.device, precision.compute, self._move)
 
     def _place(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.precision.device, self.precision.compute)

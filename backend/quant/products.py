@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -42,17 +42,19 @@ def place(
     layout: WeightLayout,
     device: torch.device,
     dtype: torch.dtype,
+    move: Callable[[Tensor], Tensor],
 ) -> list[Tensor | QuantizedWeight]:
-    """The weights for `pack`, on `device`: quantised ones stay so where there are products with them."""
+    """The weights for `pack`, on `device`: quantised ones stay so where there are products with them.
+
+    `move` gives a tensor on `device`.
+    """
     keeps = layout != "plain"
     if not keeps and has_triton(device):
         quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
         stacked = stack(quantized) if len(quantized) == len(weights) else None
         keeps = stacked is not None and _fits_device(stacked)
     return [
-        weight.to(device)
-        if keeps and isinstance(weight, QuantizedWeight)
-        else dense(weight).to(device, dtype)
+        weight.moved(move) if keeps and isinstance(weight, QuantizedWeight) else move(dense(weight)).to(dtype)
         for weight in weights
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -44,10 +45,10 @@ class QuantizedWeight:
         zeros = None if self.zeros is None else self.zeros[rows]
         return replace(self, values=self.values[rows], scales=self.scales[rows], zeros=zeros)
 
-    def to(self, device: torch.device) -> QuantizedWeight:
-        """The same on `device`."""
+    def moved(self, move: Callable[[Tensor], Tensor]) -> QuantizedWeight:
+        """The same of tensors that `move` gives."""
         parts = self.values, self.scales, self.zeros, self.order
-        values, scales, zeros, order = (None if part is None else part.to(device) for part in parts)
+        values, scales, zeros, order = (None if part is None else move(part) for part in parts)
         assert values is not None and scales is not None
         return replace(self, values=values, scales=scales, zeros=zeros, order=order)
 

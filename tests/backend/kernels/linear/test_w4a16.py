@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -37,7 +39,8 @@ def a_layer_of_int4() -> None:
     from tests.backend.quant.test_schemes import weight
 
     parts = [replace(weight(6, 64, (1, 32), zeros=True, seed=seed), scheme="int4") for seed in (0, 1)]
-    ready = place(parts, "plain", torch.device("cpu"), torch.float32)
+    layout: tuple[Any, ...] = ("plain", torch.device("cpu"), torch.float32, torch.Tensor.contiguous)
+    ready = place(parts, *layout)
     layer = Linear(ready, [torch.ones(6), torch.zeros(6)], "plain")
     assert isinstance(layer.multiply, DeviceInt4Weight)
     matrix, x = torch.cat([part.dequantize() for part in parts]), torch.randn(3, 64)
@@ -45,7 +48,7 @@ def a_layer_of_int4() -> None:
     torch.testing.assert_close(layer(x), x @ matrix.T + bias, rtol=1e-4, atol=1e-4)
     layer.move_to(memory := torch.empty(12, 64))
     assert torch.equal(memory, matrix)
-    mixed = place([parts[0], torch.zeros(6, 64)], "plain", torch.device("cpu"), torch.float32)
+    mixed = place([parts[0], torch.zeros(6, 64)], *layout)
     assert all(isinstance(each, torch.Tensor) for each in mixed)
 
 
