@@ -28,7 +28,7 @@ from backend.server.json_log import LOG_FORMATS, TEXT_FORMAT, JsonFormatter, con
 from backend.server.server import Server
 
 EXIT_CANNOT_SERVE = 2
-_MAX_ERROR_CHARS = 300
+_MAX_ERROR_CHARS = 600
 _BACKLOG = 64
 """More than all that connect while a process starts."""
 

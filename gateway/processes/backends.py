@@ -88,7 +88,7 @@ class Backend:
         run = self.tasks[0] if self.tasks else None
         error = run.exception() if run is not None and run.done() and not run.cancelled() else None
         if isinstance(error, CannotServe):
-            return f"{error} cannot serve: see its error in the log"
+            return str(error)
         repeated = self.process.restarts.repeated
         return "" if repeated is None else f"{self.process.command.name} failed: {repeated.cause}"
 

@@ -28,7 +28,11 @@ _MAX_UNREAD_BYTES = 1 << 20
 
 
 class CannotServe(Exception):
-    """A process refused its configuration; its stderr has the reason."""
+    """A process refused its configuration: its name, and the reason as it told it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__(f"{name} cannot serve: {reason or 'see its error in the log'}")
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,7 +88,7 @@ class ManagedProcess:
             if self._stop.is_set():
                 return
             if code == EXIT_CANNOT_SERVE and self.num_restarts == 0:
-                raise CannotServe(self.command.name)
+                raise CannotServe(self.command.name, self._error)
             self.num_restarts += 1
             wait_s = self._failed(code)
             with contextlib.suppress(TimeoutError):

@@ -148,7 +148,7 @@ class Supervisor:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, CannotServe):
-                logger.error("%s cannot serve: see its error above", error)
+                logger.error("%s cannot serve: see its error above", error.name)
                 return 2
             if error is not None:
                 raise error

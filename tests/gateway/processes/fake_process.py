@@ -19,6 +19,7 @@ def main() -> int:
     sys.stdout.write("a library says hello\n")
     if mode == "refuse":
         sys.stderr.write("this cannot work\n")
+        report("failed", error="no card 7; choose another")
         return 2
     if mode == "crash":
         return 1

@@ -129,7 +129,7 @@ async def test_lines_are_sent_while_it_runs() -> None:
 
 async def test_refusal_at_the_first_start_is_final(capfd: pytest.CaptureFixture[str]) -> None:
     process = ManagedProcess(command("refuse"), lambda progress: None)
-    with pytest.raises(CannotServe):
+    with pytest.raises(CannotServe, match="^fake refuse cannot serve: no card 7; choose another$"):
         await asyncio.wait_for(process.run(), 10)
     assert "this cannot work" in capfd.readouterr().err
 
