@@ -96,14 +96,17 @@ def lay_out(query_lens: Sequence[int], context_lens: Sequence[int], trees: Trees
 
 
 def step_of_tables(
-    token_ids: Tensor,
+    token_ids: Tensor | Ints,
     query_lens: list[int],
     context_lens: list[int],
     page_table: Ints,
     device: torch.device,
     trees: Trees | None = None,
 ) -> StepInput:
-    """The step of sequences whose pages are the rows of `page_table` [B, P]; one upload, but for tokens."""
+    """The step of sequences whose pages are the rows of `page_table` [B, P].
+
+    One upload, unless tokens are a tensor.
+    """
     layout = lay_out(query_lens, context_lens, trees or {})
     pages = page_table[layout.owners, layout.places // PAGE_TOKENS]
     rows = np.arange(len(query_lens), dtype=np.int32)
@@ -117,8 +120,11 @@ def step_of_tables(
         layout.ancestors,
         layout.order,
     )
-    slots, table, starts, contexts, table_rows, positions, words, order = upload(arrays, device)
+    more = [token_ids] if isinstance(token_ids, np.ndarray) else []
+    uploaded = upload([*arrays, *more], device)
+    slots, table, starts, contexts, table_rows, positions, words, order, *ids = uploaded
     own = positions, words if trees else None, order, layout.chain_lens, layout.tree_lens, max(context_lens)
     on_device = DeviceStep(starts, contexts, table_rows, table, *own)
-    token_ids = token_ids.to(device)
-    return StepInput(token_ids, slots, on_device, query_lens, context_lens, rows.tolist(), trees=trees or {})
+    if isinstance(token_ids, Tensor):
+        ids = [token_ids.to(device)]
+    return StepInput(ids[0], slots, on_device, query_lens, context_lens, rows.tolist(), trees=trees or {})

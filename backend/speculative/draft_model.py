@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from backend.config import EngineConfig, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels import draft_chain
+from backend.kernels.upload import upload
 from backend.kv.manager import KVManager
 from backend.kv.storage import KVLayout, KVStorage
-from backend.layers.step_input import step_of_tables
+from backend.layers.step_input import Ints, StepInput, step_of_tables
 from backend.models.build import DecoderBuilder
 from backend.models.checkpoint_config import read_model_config
 from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
 from backend.models.weights import WeightReader
+from backend.speculative.device_chains import Chains, Level, RollOuts, chain_arrays, read_chains
 from backend.speculative.drafter import Drafter
 from backend.speculative.rollout import (
     Beam,
@@ -62,7 +65,8 @@ def load_draft_model(config: EngineConfig, folder: str, max_model_tokens: int) -
         compiled = compiled_precision(precision, num_elements(model)) if can_compile(model, names) else None
         precision = compiled or precision
         decoder = DecoderBuilder(model, names, reader, precision).build()
-        decoder.rope.reserve(num_positions)
+        for rope in decoder.ropes:
+            rope.reserve(num_positions + config.speculative.max_tokens)
     chain = None
     if compiled is not None:
         angles = decoder.rope(torch.arange(num_positions), num_positions)
@@ -100,10 +104,15 @@ class DraftModelDrafter(Drafter):
     name = "draft_model"
     is_cheap = False
 
-    def __init__(self, network: DraftNetwork, num_pages: int, *, prefix_cache: bool = True) -> None:
+    def __init__(
+        self, network: DraftNetwork, num_pages: int, *, prefix_cache: bool = True, is_ahead: bool = False
+    ) -> None:
+        """`is_ahead`: chains do not wait for their device."""
         self.kv = KVManager(num_pages, revision="", kv_dtype="", prefix_cache=prefix_cache)
         self._network = network
-        self._storage = KVStorage(network.kv_layout, num_pages)
+        self._spare_page = num_pages  # for what goes on behind a chain's limit
+        self._storage = KVStorage(network.kv_layout, num_pages + is_ahead)
+        self._roll_outs = RollOuts(self._begin) if is_ahead else None
         self._mirrors: dict[Sequence, _Mirror] = {}
 
     @torch.inference_mode()
@@ -174,6 +183,9 @@ class DraftModelDrafter(Drafter):
         starts = [own.num_computed_tokens for own in owns]
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         new = [own.tokens[start:end] for own, start, end in zip(owns, starts, ends, strict=True)]
+        if self._roll_outs is not None:
+            result = self._rolled_out(self._roll_outs, new, pages, ends, max(limits))
+            return [[] for _ in owns] if result is None else read_chains(result, limits)
         if network.chain is not None:
             return roll_out_compiled(network.chain, self._storage, new, starts, pages, limits, keeps=True)
         hidden = self._forward(torch.tensor([id_ for ids in new for id_ in ids]), pages, starts, counts)
@@ -191,8 +203,33 @@ class DraftModelDrafter(Drafter):
 
         return roll_out(logits, advance, limits)
 
+    def _rolled_out(
+        self, roll_outs: RollOuts, new: list[list[int]], pages: list[list[int]], ends: list[int], depth: int
+    ) -> Tensor | None:
+        """Queue it on the device: a pass over all new tokens but the last of each, where there are some."""
+        counts = [len(ids) - bool(depth) for ids in new]
+        going = [i for i, count in enumerate(counts) if count]
+        if going:
+            token_ids = np.array([id_ for ids, count in zip(new, counts, strict=True) for id_ in ids[:count]])
+            starts = [ends[i] - len(new[i]) for i in going]
+            self._forward(token_ids, [pages[i] for i in going], starts, [counts[i] for i in going])
+        if not depth:
+            return None
+        table = page_table(pages, max(ends) + depth, self._spare_page)
+        lengths, last = [end - 1 for end in ends], [ids[-1] for ids in new]
+        arrays = chain_arrays(last, lengths, table, depth)
+        return roll_outs.run(upload(arrays, self._storage.layout.device), lengths)
+
+    def _begin(self, chains: Chains) -> Level:
+        decoder = self._network.decoder
+
+        def level(step: StepInput) -> Tensor:
+            return decoder.logits(decoder.forward(step.token_ids, decoder.open(step, self._storage)))
+
+        return level
+
     def _forward(
-        self, token_ids: Tensor, pages: list[list[int]], starts: list[int], counts: list[int]
+        self, token_ids: Tensor | Ints, pages: list[list[int]], starts: list[int], counts: list[int]
     ) -> Tensor:
         """Compute `counts` tokens of each sequence from position `starts` on; the residual stream [T, D]."""
         ends = [start + count for start, count in zip(starts, counts, strict=True)]

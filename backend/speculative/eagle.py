@@ -18,24 +18,46 @@ from backend.config import EngineConfig
 from backend.kernels import draft_chain
 from backend.kernels.rotary import Angles
 from backend.kernels.tiles import in_tiles
+from backend.kernels.upload import Array, upload
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
+from backend.layers.step_input import StepInput
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES
+from backend.speculative.device_chains import (
+    Chains,
+    Level,
+    RollOuts,
+    Spare,
+    chain_arrays,
+    context_of,
+    read_chains,
+)
 from backend.speculative.drafter import Drafter
-from backend.speculative.heads import HeadReader, HiddenStates, LayerShape, read_shape, slots_of
+from backend.speculative.heads import (
+    HeadReader,
+    HiddenStates,
+    LayerShape,
+    max_model_tokens,
+    read_shape,
+    slots_of,
+)
 from backend.speculative.rollout import Beam, RolloutKV, page_table, roll_out, roll_out_compiled
 from backend.speculative.tree import TreeBudget
 from backend.types import PAGE_TOKENS, Draft, Sequence
 
 CATCH_UP_TOKENS = 2048
 """Slots computed per step for sequences that must catch up."""
+
+_TAIL_TOKENS = 2 * (PAGE_TOKENS - 1)
+"""Most slots of a sequence that are in no full page: in its first one, whose first column is none, and in its
+last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +108,7 @@ def load_eagle(config: EngineConfig, model: LoadedModel, folder: str) -> EagleNe
                 closing_norm=draft_chain.as_floats(norm.weight),
             )
         fuse = Linear([by_state], None, head.precision.weights)
+        head.rope.reserve(max_model_tokens(config, model) + config.speculative.max_tokens)
     return EagleNetwork(fused, fuse_norm, fuse, layer, norm, head.rope, decoder, head.kv_layout(1), chain)
 
 
@@ -99,13 +122,24 @@ class EagleDrafter(Drafter):
     is_cheap = False
 
     def __init__(
-        self, network: EagleNetwork, num_pages: int, states: HiddenStates, trees: TreeBudget | None = None
+        self,
+        network: EagleNetwork,
+        num_pages: int,
+        states: HiddenStates,
+        trees: TreeBudget | None = None,
+        ahead: tuple[int, int] | None = None,
     ) -> None:
-        """`num_pages`: the target's. `trees`: None for chains."""
+        """`num_pages`: the target's. `trees`: None for chains.
+
+        `ahead`: chains do not wait for their device, with room for so many sequences, and tokens of each.
+        """
+        rows, tokens = ahead or (0, 0)
+        self._spare = Spare(num_pages, pages_for(_TAIL_TOKENS + tokens))
         self._network = network
-        self._storage = KVStorage(network.kv_layout, num_pages)
+        self._storage = KVStorage(network.kv_layout, num_pages + rows * self._spare.each)
         self._states = states
         self._trees = trees
+        self._roll_outs = None if ahead is None or trees else RollOuts(self._begin)
         self._num_stored: dict[Sequence, int] = {}  # slots whose keys and values are stored
 
     @torch.inference_mode()
@@ -132,6 +166,8 @@ class EagleDrafter(Drafter):
     def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
         """Store the missing slots; the last one, whose page may not be there yet, begins the roll-out."""
         network = self._network
+        if self._roll_outs is not None:
+            return read_chains(self._rolled_out(self._roll_outs, sequences, max(limits)), limits)
         if network.chain is not None and self._trees is None:
             return self._compiled(network.chain, sequences, limits)
         for sequence in sequences:
@@ -144,7 +180,7 @@ class EagleDrafter(Drafter):
         kv = RolloutKV(self._storage, table, visible, 1 + (max(limits) - 1) * width)
         last = [slot for s, start in zip(sequences, starts, strict=True) for slot in slots_of(s, [start])]
         tokens = torch.tensor([sequence.tokens[-1] for sequence in sequences], device=network.fused.device)
-        states = network.target.final_norm(self._states.at(last))
+        states = network.target.final_norm(self._states.at(torch.tensor(last, device=network.fused.device)))
         states = network.next_states(tokens, states, kv.next(None, network.angles(starts)))
 
         def advance(beam: Beam) -> Tensor:
@@ -172,19 +208,68 @@ class EagleDrafter(Drafter):
             [begin + 1 for begin in begins],
             [sequence.pages for sequence in sequences],
             limits,
-            states=self._network.target.final_norm(self._states.at(slots)).numpy(),
+            states=self._network.target.final_norm(self._states.at(torch.tensor(slots))).numpy(),
             first_column=1,
         )
+
+    def _rolled_out(self, roll_outs: RollOuts, sequences: list[Sequence], depth: int) -> Tensor:
+        """Queue it on the device, with all that it needs in one upload."""
+        starts = [sequence.num_computed_tokens - 1 for sequence in sequences]
+        new = [(s, self._num_stored.get(s, 0), start) for s, start in zip(sequences, starts, strict=True)]
+        parts = [_parts(sequence, start) for sequence, _, start in new]
+        table, lengths, *moves = self._spare.place(*zip(*parts, strict=True))
+        last = [slot for sequence, _, start in new for slot in slots_of(sequence, [start])]
+        tokens, own = [sequence.tokens[-1] for sequence in sequences], [np.array(last)]
+        arrays = [*_new_arrays(new), *moves, *chain_arrays(tokens, lengths, table, depth, own)]
+        uploaded = upload(arrays, self._storage.layout.device)
+        if len(uploaded[0]):
+            self._store_new(uploaded[:4], max(starts))
+        self._num_stored.update((sequence, end) for sequence, _, end in new)
+        self._storage.move(*uploaded[4:6])
+        return roll_outs.run(uploaded[6:], lengths)
+
+    def _begin(self, chains: Chains) -> Level:
+        network = self._network
+        states = network.target.final_norm(self._states.at(chains.others[0]))
+
+        def level(step: StepInput) -> Tensor:
+            nonlocal states
+            angles = network.rope(step.positions, chains.longest)
+            states = network.next_states(step.token_ids, states, context_of(step, angles, self._storage))
+            return network.target.head(states)
+
+        return level
 
     def _store(self, sequence: Sequence, begin: int, end: int) -> None:
         """Compute keys and values of the slots from `begin` to before `end`."""
         if begin == end:
             return
-        network, places = self._network, range(begin, end)
-        device = network.fused.device
-        tokens = torch.tensor(sequence.tokens[begin + 1 : end + 1], device=device)
-        states = network.target.final_norm(self._states.at(slots_of(sequence, places)))
-        x = network.layer.attention_norm(network.inputs(tokens, states))
-        slots = torch.tensor(slots_of(sequence, range(begin + 1, end + 1)), device=device)
-        network.layer.attention.store(x, network.angles(list(places)), slots, self._storage)
+        arrays = _new_arrays([(sequence, begin, end)])
+        self._store_new(upload(arrays, self._storage.layout.device), end)
         self._num_stored[sequence] = end
+
+    def _store_new(self, uploaded: list[Tensor], longest: int) -> None:
+        """The same of what _new_arrays returned."""
+        network, (tokens, sources, slots, positions) = self._network, uploaded
+        states = network.target.final_norm(self._states.at(sources))
+        x = network.layer.attention_norm(network.inputs(tokens, states))
+        network.layer.attention.store(x, network.rope(positions, longest), slots, self._storage)
+
+
+def _new_arrays(new: list[tuple[Sequence, int, int]]) -> list[Array]:
+    """For the slots from a begin to before an end of each sequence: tokens, where states are, where keys and
+    values go, and positions.
+    """
+    tokens = [token for sequence, begin, end in new for token in sequence.tokens[begin + 1 : end + 1]]
+    sources = [slot for sequence, begin, end in new for slot in slots_of(sequence, range(begin, end))]
+    slots = [slot for sequence, begin, end in new for slot in slots_of(sequence, range(begin + 1, end + 1))]
+    positions = [place for _, begin, end in new for place in range(begin, end)]
+    wide = [np.array(each, dtype=np.int64) for each in (tokens, sources, slots)]
+    return [*wide, np.array(positions, dtype=np.int32)]
+
+
+def _parts(sequence: Sequence, start: int) -> tuple[list[int], list[int]]:
+    """The pages that slots before `start` fill, but for the first, and the places of all other slots."""
+    num_full = max(1, (start + 1) // PAGE_TOKENS)
+    tail = [*range(1, min(PAGE_TOKENS, start + 1)), *range(num_full * PAGE_TOKENS, start + 1)]
+    return sequence.pages[1:num_full], slots_of(sequence, tail)

@@ -176,10 +176,9 @@ class HiddenStates:
         """Keep the states of the step."""
         self._slots.index_copy_(0, step.slots, hidden)
 
-    def at(self, slots: list[int]) -> Tensor:
+    def at(self, slots: Tensor) -> Tensor:
         """[n] → [n, D], finite: what is multiplied by 0 must leave no trace."""
-        index = torch.tensor(slots, device=self._slots.device)
-        return torch.nan_to_num_(self._slots.index_select(0, index))
+        return torch.nan_to_num_(self._slots.index_select(0, slots))
 
 
 def slots_of(sequence: Sequence, positions: Iterable[int]) -> list[int]:

@@ -26,7 +26,8 @@ class LoadedDrafter:
     """One drafter's weights, before the size of KV memory is known."""
 
     page_bytes: int  # memory that it needs beside each page of the target's
-    open: Callable[[KVStorage, HiddenStates], Drafter]  # with the target's KV memory and states
+    # With the target's KV memory and states, and whether its device works while the host goes on.
+    open: Callable[[KVStorage, HiddenStates, bool], Drafter]
     reads_states: bool = False
 
 
@@ -51,10 +52,12 @@ class LoadedDrafters:
         own = sum(loaded.page_bytes for loaded in self.each)
         return own + PAGE_TOKENS * self._state_size * self.model.dtype.itemsize
 
-    def open(self, storage: KVStorage) -> OpenDrafters:
-        """For an engine with this KV memory."""
+    def open(self, storage: KVStorage, *, is_ahead: bool | None = None) -> OpenDrafters:
+        """For an engine with this KV memory; `is_ahead`: None for what the device is."""
+        if is_ahead is None:
+            is_ahead = storage.layout.device.type == "cuda"
         states = HiddenStates(storage.num_pages, self._state_size, self.model.dtype, self.model.device)
-        drafters = [loaded.open(storage, states) for loaded in self.each]
+        drafters = [loaded.open(storage, states, is_ahead) for loaded in self.each]
         observers: list[StepObserver] = [each for each in drafters if isinstance(each, MixtureDrafter)]
         return OpenDrafters(drafters, [*observers, states] if self._state_size else observers)
 
@@ -86,7 +89,9 @@ def _draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> Loade
     network = load_draft_model(config, folder, max_model_tokens(config, model))
     return LoadedDrafter(
         network.kv_layout.page_bytes,
-        lambda storage, _: DraftModelDrafter(network, storage.num_pages, prefix_cache=config.prefix_cache),
+        lambda storage, _, is_ahead: DraftModelDrafter(
+            network, storage.num_pages, prefix_cache=config.prefix_cache, is_ahead=is_ahead
+        ),
     )
 
 
@@ -94,7 +99,10 @@ def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDraft
     network, trees = load_eagle(config, model, folder), _trees(config, config.speculative.max_tokens)
     return LoadedDrafter(
         network.kv_layout.page_bytes,
-        lambda storage, states: EagleDrafter(network, storage.num_pages, states, trees),
+        lambda storage, states, is_ahead: EagleDrafter(
+            *(network, storage.num_pages, states, trees),
+            (config.max_running, config.speculative.max_tokens) if is_ahead else None,
+        ),
         reads_states=True,
     )
 
@@ -102,12 +110,12 @@ def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDraft
 def _medusa(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_medusa(model, folder)
     trees = _trees(config, min(config.speculative.max_tokens, network.num_heads))
-    return LoadedDrafter(0, lambda _, states: MedusaDrafter(network, states, trees), reads_states=True)
+    return LoadedDrafter(0, lambda _, states, __: MedusaDrafter(network, states, trees), reads_states=True)
 
 
 def _mixture(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_mixture(config, model, folder)
-    return LoadedDrafter(network.kv_layout.page_bytes, lambda storage, _: MixtureDrafter(network, storage))
+    return LoadedDrafter(network.kv_layout.page_bytes, lambda storage, *_: MixtureDrafter(network, storage))
 
 
 def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:

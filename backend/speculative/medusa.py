@@ -86,7 +86,8 @@ class MedusaDrafter(Drafter):
         """A chain or tree from each sequence's last state, at most as deep as there are heads."""
         slots = [slots_of(sequence, [sequence.num_computed_tokens - 1])[0] for sequence in sequences]
         depths = [min(k, self._network.num_heads) for k in ks]
-        logits = self._network.logits(self._states.at(slots), max(depths))
+        index = torch.tensor(slots, device=self._network.output.device)
+        logits = self._network.logits(self._states.at(index), max(depths))
 
         def advance(beam: Beam) -> Tensor:
             # A head does not know what those before it proposed: it says the same after every path.

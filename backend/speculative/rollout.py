@@ -158,10 +158,10 @@ class RolloutKV:
         return [group]
 
 
-def page_table(pages: Sequence[Sequence[int]], num_tokens: int) -> Ints:
-    """[B, pages of `num_tokens`], padded with 0."""
+def page_table(pages: Sequence[Sequence[int]], num_tokens: int, padding: int = 0) -> Ints:
+    """[B, pages of `num_tokens`], padded."""
     width = pages_for(num_tokens)
-    table = np.zeros((len(pages), width), dtype=np.int64)
+    table = np.full((len(pages), width), padding, dtype=np.int64)
     for row, own in zip(table, pages, strict=True):
         row[: len(own)] = own[:width]
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.runner import ModelRunner
 from backend.models.loaded import LoadedModel, load_model
-from backend.speculative.loading import load_drafters
+from backend.speculative.loading import LoadedDrafters, load_drafters
 from backend.types import Request, SamplingParams
 from tests.backend.speculative.recording import RecordingDrafter
 
@@ -42,7 +43,17 @@ MOE = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, 
 
 def set_min_path_probability(monkeypatch: pytest.MonkeyPatch, probability: float) -> None:
     """Where chains of drafters with weights end."""
-    monkeypatch.setattr("backend.speculative.rollout.MIN_PATH_PROBABILITY", probability)
+    for module in ("rollout", "device_chains"):
+        monkeypatch.setattr(f"backend.speculative.{module}.MIN_PATH_PROBABILITY", probability)
+
+
+def draft_in(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How drafters with weights are computed: "compiled" on a CPU, "torch" if large, "ahead" on a GPU."""
+    if way == "torch":
+        monkeypatch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", 0)
+    elif way == "ahead":
+        ahead = functools.partialmethod(LoadedDrafters.open, is_ahead=True)
+        monkeypatch.setattr(LoadedDrafters, "open", ahead)
 
 
 def write_model(

@@ -13,6 +13,7 @@ from backend.models.loaded import LoadedModel
 from backend.speculative.draft_model import DraftModelDrafter
 from tests.backend.engine.driving import texts
 from tests.backend.speculative.model_targets import (
+    draft_in,
     load,
     new_engine,
     requests,
@@ -43,11 +44,10 @@ def whole_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     set_min_path_probability(monkeypatch, 0.0)
 
 
-@pytest.fixture(autouse=True, params=["compiled", "torch"])
+@pytest.fixture(autouse=True, params=["compiled", "torch", "ahead"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How small draft models are computed, and larger ones."""
-    if request.param == "torch":
-        monkeypatch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", 0)
+    draft_in(request.param, monkeypatch)
     return str(request.param)
 
 
@@ -90,7 +90,7 @@ def test_says_what_the_model_says(target: LoadedModel, draft: tuple[Path, PreTra
     engine, found = new_engine(target, NAME, folder)
     recording, drafter = recorded(found)
     is_plain_qwen3 = type(model).__name__.startswith("Qwen3")
-    assert (drafter._network.chain is not None) == (way == "compiled" and is_plain_qwen3)
+    assert (drafter._network.chain is not None) == (way != "torch" and is_plain_qwen3)
     assert texts(engine, asked) == plain
     assert recording.most_together == 4
     assert texts(engine, asked) == plain, "with prefix hits in both trees"

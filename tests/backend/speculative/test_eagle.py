@@ -20,7 +20,7 @@ from tests.backend.speculative.head_cases import (
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
-from tests.backend.speculative.model_targets import new_engine, requests, set_min_path_probability
+from tests.backend.speculative.model_targets import draft_in, new_engine, requests, set_min_path_probability
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "eagle")
 
 
-@pytest.fixture(autouse=True, params=["compiled", "torch"])
+@pytest.fixture(autouse=True, params=["compiled", "torch", "ahead"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How small heads are computed, and larger ones."""
-    if request.param == "torch":
-        monkeypatch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", 0)
+    draft_in(request.param, monkeypatch)
     return str(request.param)
 
 
@@ -46,7 +45,7 @@ def test_says_what_the_reference_says(pair: Pair, way: str) -> None:
     say_what_the_reference_says(pair)
     _, recording = new_engine(pair.model, "eagle", pair.folder)
     assert recording is not None and isinstance(recording.inner, EagleDrafter)
-    assert (recording.inner._network.chain is not None) == (way == "compiled")
+    assert (recording.inner._network.chain is not None) == (way != "torch")
 
 
 def test_says_it_on_a_dense_target(tmp_path: Path) -> None:
