@@ -131,7 +131,8 @@ class EagleDrafter(Drafter):
     ) -> None:
         """`num_pages`: the target's. `trees`: None for chains.
 
-        `ahead`: chains do not wait for their device, with room for so many sequences, and tokens of each.
+        `ahead`: chains do not wait for their device, with room for that number of sequences and of drafted
+        tokens of each.
         """
         rows, tokens = ahead or (0, 0)
         self._spare = Spare(num_pages, pages_for(_TAIL_TOKENS + tokens))
