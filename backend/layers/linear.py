@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from backend.kernels.experts import ExpertMatrices
 from backend.kernels.linear import PlainWeight, WeightLayout
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
 from backend.kernels.linear.w8 import Device8BitWeight
@@ -38,11 +39,11 @@ class Linear:
         assert isinstance(own, PlainWeight | DeviceInt4Weight | Device8BitWeight) and own.bias is None
         return own.weight
 
-    def move_to(self, memory: Tensor) -> None:
-        """Keep the matrix of such a layer in `memory` [N, K], a part of a larger tensor."""
+    def move_to(self, memory: ExpertMatrices, expert: int) -> None:
+        """Keep the matrix of such a layer in `memory`, as that of `expert`."""
         own = self.multiply
         assert isinstance(own, PlainWeight | DeviceInt4Weight | Device8BitWeight)
-        self.multiply = PlainWeight(memory.copy_(own.weight), own.bias)
+        self.multiply = memory.put(expert, own)
 
     def __call__(self, x: Tensor, rows: AdapterRows | None = None) -> Tensor:
         """[T, K] → [T, N]; `rows` says which of the T rows use an adapter."""

@@ -324,8 +324,8 @@ class DecoderBuilder:
             gate_up.append(self.linear(both, narrow))
             down.append(self.linear({back: narrow}, wide))
             if stacked is not None:
-                gate_up[-1].move_to(stacked.gate_up[own])
-                down[-1].move_to(stacked.down[own])
+                gate_up[-1].move_to(stacked.gate_up, own)
+                down[-1].move_to(stacked.down, own)
         router = self._router(prefix + names.router, moe.num_experts)
         extra_term = None if self._extra_terms is None else self._extra_terms(layer)
         fused = stacked or self._fused_experts(prefix, moe, names)
@@ -378,11 +378,11 @@ class DecoderBuilder:
                 bias = None if biases is None else [biases[number][expert]]
                 both[number].append(self._assemble(weights, bias, self.precision.weights))
                 if memory is not None:
-                    both[number][-1].move_to((memory.gate_up, memory.down)[number][expert])
+                    both[number][-1].move_to((memory.gate_up, memory.down)[number], expert)
         router = self._router(prefix + names.router, moe.num_experts, bias=moe.has_bias)
         built = MoE(moe, router, *both, memory)
         if memory is not None and moe.gate is not None:
-            none = memory.down.new_zeros(moe.num_experts, 1)
+            none = self._place(torch.zeros(moe.num_experts, 1))
             built.fused = BiasedExperts(memory, biases or (none, none), built.gate)
         return built
 
@@ -391,8 +391,7 @@ class DecoderBuilder:
         precision = self.precision
         if precision.device.type == "cpu" and not uses_triton(torch.empty(0)):
             return None
-        sizes = len(self._experts_of(moe)), moe.intermediate_size, self.config.hidden_size
-        return StackedExperts(*sizes, precision.compute, precision.device)
+        return StackedExperts(len(self._experts_of(moe)), precision.compute)
 
     def _fused_experts(self, prefix: str, moe: MoEConfig, names: ExpertNames) -> FusedExperts | None:
         """A second copy of the experts for the fused loop, if they are small and run on a CPU in float32."""

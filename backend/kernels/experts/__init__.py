@@ -16,12 +16,13 @@ from torch import Tensor
 from backend.kernels.device import uses_triton
 from backend.kernels.experts import reference
 from backend.kernels.experts.fused import FusedExperts
-from backend.kernels.experts.stacked import BiasedExperts, StackedExperts
+from backend.kernels.experts.stacked import BiasedExperts, ExpertMatrices, StackedExperts
 from backend.kernels.lora import AdapterRows, SlotWeights
 from backend.kernels.swiglu import swiglu
 
 __all__ = [
     "BiasedExperts",
+    "ExpertMatrices",
     "ExpertWeight",
     "FusedExperts",
     "Gate",

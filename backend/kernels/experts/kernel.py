@@ -13,6 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from backend.kernels.launch import blocks
+from backend.kernels.paged_attention.kernel import widened
+
+Scales = tuple[Tensor, tuple[int, int]]
+"""Those of matrices of 8 bits [E, ceil(N / rows), ceil(K / columns)], and their block (rows, columns)."""
 
 _FEW_ROWS = 16
 """Up to this many pairs per expert, on average, an expert's weights are read for one small block of rows."""
@@ -20,14 +24,22 @@ _FEW_ROWS = 16
 _BLOCK_PAIRS, _BLOCK_COLUMNS = 1024, 1024
 
 
-def run_experts(x: Tensor, chosen: Tensor, shares: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def run_experts(
+    x: Tensor,
+    chosen: Tensor,
+    shares: Tensor,
+    weights: tuple[Tensor, Tensor],
+    scales: tuple[Scales | None, Scales | None] = (None, None),
+) -> Tensor:
     """y[t] = Σ_k shares[t, k] · expert[chosen[t, k]](x[t]), added in the order of k.
 
-    x [T, D]; chosen [T, k] int64; shares [T, k] float32; gate_up [E, 2 I, D]; down [E, D, I] → [T, D].
+    x [T, D]; chosen [T, k] int64; shares [T, k] float32; weights: gate_up [E, 2 I, D] and down [E, D, I],
+    with `scales` where they have 8 bits → [T, D].
     """
+    (gate_up, down), (wide, narrow) = weights, scales
     pairs = sort_pairs(chosen, len(down))
-    gated = multiply(x, gate_up, pairs, chosen.shape[1], is_gated=True)
-    return add_parts(multiply(gated, down, pairs, 1), shares)
+    gated = multiply(x, gate_up, pairs, chosen.shape[1], scales=wide, is_gated=True)
+    return add_parts(multiply(gated, down, pairs, 1, scales=narrow), shares)
 
 
 def choose_experts(logits: Tensor, top_k: int, *, normalise: bool) -> tuple[Tensor, Tensor]:
@@ -55,30 +67,38 @@ def multiply(
     pairs: tuple[Tensor, Tensor],
     per_row: int,
     *,
+    scales: Scales | None = None,
     is_gated: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Each pair's row of `x` times its expert's matrix, [T k, N].
 
     x [T k / per_row, K]: a row has `per_row` pairs; weights [E, N, K], or where the first half of an expert's
-    rows gates the second one [E, 2 N, K]. The result has the weights' dtype, or `dtype`.
+    rows gates the second one [E, 2 N, K]. Those of 8 bits, int8 or the bytes of float8 / 256, have `scales`,
+    as in linear/kernel.py. The result has the weights' dtype, with scales that of x, or `dtype`.
     """
     order, ends = pairs
     num_experts, rows, features = weights.shape
     assert x.is_contiguous() and weights.is_contiguous() and x.shape[1] == features
     columns = rows // 2 if is_gated else rows
-    y = torch.empty(len(order), columns, dtype=dtype or weights.dtype, device=x.device)
+    kind = weights.dtype if scales is None else x.dtype
+    y = torch.empty(len(order), columns, dtype=dtype or kind, device=x.device)
     if y.numel() == 0:
         return y
     amount = "few" if len(order) <= _FEW_ROWS * num_experts else "many"
-    options = blocks("experts", f"{amount} gated" if is_gated else amount, weights.dtype).options()
+    shape = amount + " bytes" * (scales is not None) + " gated" * is_gated
+    options = blocks("experts", shape, kind).options()
     grid = triton.cdiv(columns, options["BLOCK_N"]), _most_pieces(len(order), num_experts, options["BLOCK_M"])
     constants = {
         "PER_ROW": per_row,
         "IS_GATED": is_gated,
+        "IS_SCALED": scales is not None,
         "BLOCK_EXPERTS": triton.next_power_of_2(num_experts),
     }
-    _multiply[grid](y, x, weights, order, ends, num_experts, columns, features, **constants, **options)
+    own_scales, (height, width) = scales or (x, (1, features))
+    assert width >= features or width % options["BLOCK_K"] == 0
+    sizes = num_experts, columns, features, height, width, *own_scales.shape[-2:]
+    _multiply[grid](y, x, weights, own_scales, order, ends, *sizes, **constants, **options)
     return y
 
 
@@ -149,13 +169,19 @@ def _multiply(
     y,
     x,
     weights,
+    scales,
     order,
     ends,
     num_experts,
     columns,
     features,
+    height,
+    width,
+    scale_rows,
+    groups,
     PER_ROW: tl.constexpr,
     IS_GATED: tl.constexpr,
+    IS_SCALED: tl.constexpr,
     BLOCK_EXPERTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -164,7 +190,8 @@ def _multiply(
     """y[pair] = weights[expert] · x[pair // PER_ROW] of up to BLOCK_M pairs of one expert, BLOCK_N columns.
 
     Grid (N / BLOCK_N, pieces). Arguments as in multiply; columns: N; features: K. Columns vary fastest, so
-    that an expert's next piece finds the weights in the cache.
+    that an expert's next piece finds the weights in the cache. Weights of 8 bits are widened exactly, and the
+    sum of each BLOCK_K columns of K is scaled in float32.
     """
     experts = tl.arange(0, BLOCK_EXPERTS)
     own_ends = tl.load(ends + experts, mask=experts < num_experts, other=0)
@@ -186,22 +213,34 @@ def _multiply(
     rows = x + (pair // PER_ROW)[:, None] * features + k[None, :]
     size = columns.to(tl.int64) * features
     gates = weights + expert * size * (2 if IS_GATED else 1) + n[None, :].to(tl.int64) * features + k[:, None]
+    gate_scales = scales + (expert * scale_rows + n // height) * groups
+    up_scales = scales + (expert * scale_rows + (columns + n) // height) * groups
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     ups = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for begin in range(0, features, BLOCK_K):
         is_feature = begin + k < features
         own = tl.load(rows + begin, mask=is_row[:, None] & is_feature[None, :], other=0.0)
         mask = is_column[None, :] & is_feature[:, None]
-        matrix = tl.load(gates + begin, mask=mask, other=0.0)
-        own = own.to(matrix.dtype)
-        total = tl.dot(own, matrix, total, input_precision="ieee")
+        group = begin // width
+        total = _added(total, own, gates + begin, mask, gate_scales + group, is_column, IS_SCALED)
         if IS_GATED:
-            matrix = tl.load(gates + size + begin, mask=mask, other=0.0)
-            ups = tl.dot(own, matrix, ups, input_precision="ieee")
+            ups = _added(ups, own, gates + size + begin, mask, up_scales + group, is_column, IS_SCALED)
     if IS_GATED:
         total = total / (1 + tl.exp(-total)) * ups
     target = y + pair[:, None] * columns + n[None, :]
     tl.store(target, total.to(y.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
+
+
+@triton.jit
+def _added(total, own, matrix, mask, scales, is_column, IS_SCALED: tl.constexpr):
+    """total + own · the matrix at these places [BLOCK_K, BLOCK_N], times the scales at [BLOCK_N]."""
+    found = tl.load(matrix, mask=mask, other=0)
+    if IS_SCALED:
+        scale = tl.load(scales, mask=is_column, other=0.0)
+        total += tl.dot(own, widened(found, own.dtype), input_precision="ieee") * scale[None, :]
+    else:
+        total = tl.dot(own.to(found.dtype), found, total, input_precision="ieee")
+    return total
 
 
 @triton.jit

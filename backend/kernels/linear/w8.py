@@ -17,20 +17,24 @@ _BYTE_UNIT = 256.0
 class Device8BitWeight:
     """Values [N, K] and the float32 scales of their blocks, which a product's sums are multiplied by."""
 
-    __slots__ = ("_block", "_scales", "_values", "bias")
+    __slots__ = ("bias", "block", "scales", "values")
 
     def __init__(self, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None) -> None:
         """`values` int8 or float8_e4m3fn in a `block` that `fits`: [rows, columns]; `scales`: one of each."""
         is_float = values.dtype is torch.float8_e4m3fn
-        self._values = values.view(torch.uint8) if is_float else values
-        self._scales = scales * _BYTE_UNIT if is_float else scales
-        self._block, self.bias = block, bias
+        self.values = values.view(torch.uint8) if is_float else values
+        self.scales = scales * _BYTE_UNIT if is_float else scales
+        self.block, self.bias = block, bias
 
     @staticmethod
     def fits(values: Tensor, block: tuple[int, int]) -> bool:
         """Whether the kernels can multiply by values with one scale for each (rows, columns)."""
         is_whole = block[1] % _UNIT == 0 or block[1] >= values.shape[1]
         return is_whole and values.dtype in (torch.int8, torch.float8_e4m3fn) and values.numel() > 0
+
+    def move_to(self, values: Tensor, scales: Tensor) -> None:
+        """Keep both in this memory, parts of larger tensors."""
+        self.values, self.scales = values.copy_(self.values), scales.copy_(self.scales)
 
     @property
     def weight(self) -> Tensor:
@@ -44,9 +48,9 @@ class Device8BitWeight:
 
         if len(x) > FEW_ROWS:
             return F.linear(x, self._dense(x.dtype), self.bias)
-        return multiply_bytes(x, self._values, self._scales, self._block, self.bias)
+        return multiply_bytes(x, self.values, self.scales, self.block, self.bias)
 
     def _dense(self, dtype: torch.dtype) -> Tensor:
         from backend.kernels.linear.kernel import dequantize_bytes
 
-        return dequantize_bytes(self._values, self._scales, self._block, dtype)
+        return dequantize_bytes(self.values, self.scales, self.block, dtype)

@@ -6,14 +6,17 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from backend.config import ClampedGate, MoEConfig
 from backend.kernels.experts import BiasedExperts, StackedExperts, kernel
+from backend.kernels.linear.w8 import Device8BitWeight
 from backend.kernels.lora import AdapterRows, SlotWeights
 from backend.layers.linear import Linear
 from backend.layers.moe import MoE
 from backend.models import hyper_moe
 from backend.models.hyper_moe import HyperExperts, HyperNetwork
+from backend.quant.schemes import QuantizedWeight
 from tests.backend.kernels.waits import Waits
 
 EXPERTS, TOP_K, WIDE, NARROW = 6, 2, 24, 40
@@ -24,10 +27,10 @@ def made() -> MoE:
     torch.manual_seed(7)
     gate_up = [Linear([torch.randn(2 * WIDE, NARROW) / 6], None, "plain") for _ in range(EXPERTS)]
     down = [Linear([torch.randn(NARROW, WIDE) / 5], None, "plain") for _ in range(EXPERTS)]
-    stacked = StackedExperts(EXPERTS, WIDE, NARROW, torch.float32, torch.device("cpu"))
+    stacked = StackedExperts(EXPERTS, torch.float32)
     for expert in range(EXPERTS):
-        gate_up[expert].move_to(stacked.gate_up[expert])
-        down[expert].move_to(stacked.down[expert])
+        gate_up[expert].move_to(stacked.gate_up, expert)
+        down[expert].move_to(stacked.down, expert)
     router = Linear([torch.randn(EXPERTS, NARROW)], None, "plain")
     return MoE(MoEConfig(EXPERTS, TOP_K, WIDE, normalise_top_k=True), router, gate_up, down, stacked)
 
@@ -38,7 +41,7 @@ def check_layer() -> None:
     layer, x = made(), torch.randn(23, NARROW)
     stacked = layer.fused
     assert isinstance(stacked, StackedExperts)
-    assert layer.down[3].matrix.data_ptr() == stacked.down[3].data_ptr()
+    assert layer.down[3].matrix.data_ptr() == stacked.down.values[3].data_ptr()
     with Waits() as waits:
         found = layer(x)
     assert not waits.reads, waits.reads
@@ -65,10 +68,10 @@ def check_biases() -> None:
     config = MoEConfig(EXPERTS, TOP_K, WIDE, True, has_bias=True, gate=ClampedGate(1.702, 0.8))
     layer, x = MoE(config, router, *linears), torch.randn(23, NARROW)
     expected = layer(x)
-    stacked = StackedExperts(EXPERTS, WIDE, NARROW, torch.float32, torch.device("cpu"))
+    stacked = StackedExperts(EXPERTS, torch.float32)
     for own, memory in zip(linears, (stacked.gate_up, stacked.down), strict=True):
-        for linear, part in zip(own, memory, strict=True):
-            linear.move_to(part)
+        for expert, linear in enumerate(own):
+            linear.move_to(memory, expert)
     torch.testing.assert_close(layer(x), expected)
     layer.fused = BiasedExperts(stacked, (gate_up[1], down[1]), layer.gate)
     with Waits() as waits:
@@ -105,6 +108,44 @@ def check_adapters() -> None:
     torch.testing.assert_close(found[slots < 0], plain[slots < 0], rtol=1e-5, atol=1e-6)
 
 
+def narrow_experts(rows: int, columns: int, *, last_in_floats: bool = False) -> list[Linear]:
+    """Matrices of float8; the last one in floats on demand."""
+    values = [torch.randn(rows, columns).to(torch.float8_e4m3fn) for _ in range(EXPERTS)]
+    stored: list[Tensor | QuantizedWeight] = [
+        QuantizedWeight("fp8", own, torch.rand(rows, 1) / 5, (1, columns)) for own in values
+    ]
+    if last_in_floats:
+        stored[-1] = torch.randn(rows, columns) / 5
+    return [Linear([own], None, "plain") for own in stored]
+
+
+@torch.inference_mode()
+def check_8_bits() -> None:
+    """Experts of float8 lie in one tensor of bytes, unless one of them is in floats."""
+    torch.manual_seed(9)
+    for is_mixed in (False, True):
+        gate_up = narrow_experts(2 * WIDE, NARROW)
+        down = narrow_experts(NARROW, WIDE, last_in_floats=is_mixed)
+        config = MoEConfig(EXPERTS, TOP_K, WIDE, normalise_top_k=True)
+        router, x = Linear([torch.randn(EXPERTS, NARROW)], None, "plain"), torch.randn(23, NARROW)
+        layer = MoE(config, router, gate_up, down)
+        expected = layer(x)
+        stacked = layer.fused = StackedExperts(EXPERTS, torch.float32)
+        for expert in range(EXPERTS):
+            gate_up[expert].move_to(stacked.gate_up, expert)
+            down[expert].move_to(stacked.down, expert)
+        own = gate_up[3].multiply
+        assert isinstance(own, Device8BitWeight)
+        assert own.values.data_ptr() == stacked.gate_up.values[3].data_ptr()
+        assert (stacked.down.values.dtype is torch.float32) == (stacked.down.scales is None) == is_mixed
+        with Waits() as waits:
+            found = layer(x)
+        assert not waits.reads, waits.reads
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        layer.fused = None
+        torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
+
+
 @torch.inference_mode()
 def check_hyper_experts() -> None:
     """Adapters generated for each token equal those of the table, in pieces and without a wait."""
@@ -133,4 +174,4 @@ def check_grids() -> None:
         assert most == others + -(-(num_pairs - others) // size)
 
 
-CHECKS = (check_layer, check_biases, check_adapters, check_hyper_experts, check_grids)
+CHECKS = (check_layer, check_8_bits, check_biases, check_adapters, check_hyper_experts, check_grids)

@@ -34,6 +34,7 @@ def rows_alone_and_beside_nan() -> None:
 def a_layer_of_int4() -> None:
     from dataclasses import replace
 
+    from backend.kernels.experts import ExpertMatrices
     from backend.layers.linear import Linear
     from backend.quant.products import place
     from tests.backend.quant.test_schemes import weight
@@ -46,8 +47,8 @@ def a_layer_of_int4() -> None:
     matrix, x = torch.cat([part.dequantize() for part in parts]), torch.randn(3, 64)
     bias = torch.cat([torch.ones(6), torch.zeros(6)])
     torch.testing.assert_close(layer(x), x @ matrix.T + bias, rtol=1e-4, atol=1e-4)
-    layer.move_to(memory := torch.empty(12, 64))
-    assert torch.equal(memory, matrix)
+    layer.move_to(memory := ExpertMatrices(1, torch.float32), 0)
+    assert torch.equal(memory.values[0], matrix)
     mixed = place([parts[0], torch.zeros(6, 64)], *layout)
     assert all(isinstance(each, torch.Tensor) for each in mixed)
 

@@ -70,17 +70,18 @@ def test_rows_in_the_interpreter(interpreter: Executor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "pack", "others"),
+    ("name", "config", "pack", "others"),
     [
-        (formats.FP8, formats.fp8, 4 * LAYERS),
-        (BLOCKS, by_blocks, 4 * LAYERS),
-        (formats.FP8_BLOCKS, formats.fp8_blocks, 0),  # 32 columns are dequantised
+        ("qwen3", formats.FP8, formats.fp8, 4 * LAYERS),
+        ("qwen3", BLOCKS, by_blocks, 4 * LAYERS),
+        ("qwen3", formats.FP8_BLOCKS, formats.fp8_blocks, 0),  # 32 columns are dequantised
+        ("mixtral", formats.FP8, formats.fp8, 2 * LAYERS),  # beside its experts
     ],
 )
 def test_a_checkpoint_keeps_its_8_bits(
-    interpreter: Executor, tmp_path: Path, config: Json, pack: Pack, others: int
+    interpreter: Executor, tmp_path: Path, name: str, config: Json, pack: Pack, others: int
 ) -> None:
-    variant = next(each for each in VARIANTS if each.name == "qwen3")
+    variant = next(each for each in VARIANTS if each.name == name)
     short = replace(variant, changes=variant.changes | {"num_hidden_layers": LAYERS})
     quantized, plain = write_pair(short, tmp_path, config, pack)
     found, used = interpreter.submit(play, str(quantized)).result()
