@@ -16,7 +16,7 @@ from backend.kernels.launch import blocks
 from backend.kernels.paged_attention.kernel import widened
 
 Scales = tuple[Tensor, tuple[int, int]]
-"""Those of matrices of 8 bits [E, ceil(N / rows), ceil(K / columns)], and their block (rows, columns)."""
+"""The scales of matrices of 8 bits [E, ceil(N / rows), ceil(K / columns)], and the block (rows, columns)."""
 
 _FEW_ROWS = 16
 """Up to this many pairs per expert, on average, an expert's weights are read for one small block of rows."""

@@ -28,7 +28,7 @@ class ExpertMatrices:
         self._num_experts, self._dtype = num_experts, dtype
         self.values = torch.empty(0)  # [E, N, K]
         self.scales: tuple[Tensor, tuple[int, int]] | None = None
-        """Those of 8 bits [E, ceil(N / rows), ceil(K / columns)], and their block (rows, columns)."""
+        """The scales of 8 bits [E, ceil(N / rows), ceil(K / columns)], and their block (rows, columns)."""
 
     def put(
         self, expert: int, own: PlainWeight | DeviceInt4Weight | Device8BitWeight
