@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +26,7 @@ from backend.types import Request, SamplingParams
 from tests.bench import report
 
 PROMPT_TOKENS, WARM_STEPS = 128, 40
+MAX_ROWS = 512
 CASES: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "filters": {"temperature": 0.8, "top_p": 0.9, "top_k": 40},
@@ -67,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Measure and print."""
+    if not 1 <= arguments.rows <= MAX_ROWS or arguments.steps < 2:
+        sys.exit(f"host: ask for --rows from 1 to {MAX_ROWS} and --steps from 2")
     torch.set_num_threads(1)
     rows = [
         {"case": case, "launched": "ahead" if is_ahead else "when read"}

@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", choices=MODELS, help="of the plan (default: those of the targets)")
     parser.add_argument("--only", default="", help=f"sections (default all: {','.join(NAMES)})")
     parser.add_argument("--quick", action="store_true", help=f"only {','.join(QUICK)}, shorter answers")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small, to try it out")
+    parser.add_argument(
+        "--device",
+        choices=("cuda", "cpu"),
+        default="cuda",
+        help="cuda: the first that CUDA_VISIBLE_DEVICES shows (default); cpu: tiny models, to try it out",
+    )
     parser.add_argument(
         "--results", type=Path, help=f"folder of the records (default {RESULTS.name}/ beside the benchmarks)"
     )
@@ -65,14 +70,19 @@ def run(arguments: argparse.Namespace) -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         sys.exit(f"gpu: {', '.join(missing)} cannot be imported; install what is missing")
+    only = arguments.only.replace(",", " ").split()
+    if unknown := set(only) - set(NAMES):
+        sys.exit(f"gpu: --only {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
     if arguments.plan:
         _plan(arguments)
         return
-    asked = arguments.only.split(",") if arguments.only else QUICK if arguments.quick else NAMES
-    if unknown := set(asked) - set(NAMES):
-        sys.exit(f"gpu: --only {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    asked = only or (QUICK if arguments.quick else NAMES)
     card, name = _card(arguments)
     folder = arguments.results or (RESULTS if arguments.device == "cuda" else Path(arguments.dir, "results"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"gpu: no results can be kept in {folder} ({error.strerror}); name a folder with --results")
     factor = CPU_FACTOR if arguments.device == "cpu" else 1
     until_s = time.monotonic() + factor * (QUICK_S if arguments.quick else WHOLE_S)
     found = [
@@ -132,7 +142,6 @@ def _measure(section: str, arguments: argparse.Namespace, card: Card, results: P
     command = _command(section, arguments, card, limit_s)
     rows: list[Row] = []
     reason = ""
-    results.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors, _started(command, errors) as process:
         timer = threading.Timer(limit_s, process.kill)
         timer.start()

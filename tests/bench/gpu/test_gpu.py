@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import tests.bench.gpu as command
-from tests.bench import report
+from tests.bench import host, report
 from tests.bench.gpu.cards import CARDS
 from tests.bench.gpu.plan import launches
 from tests.bench.gpu.profiled import kernel_names
@@ -138,7 +138,36 @@ def test_everything_is_exercised_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_without_a_gpu_it_says_what_is_missing() -> None:
     assert "finds no CUDA device" in bench("gpu", code=1)
-    assert "choose from compile, tokens" in bench("gpu", "--only", "speed", code=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--only speed", "--only speed: choose from compile, tokens"),
+        ("--plan --only speed", "--only speed: choose from compile, tokens"),
+        ("--only tokens,,Alone", "--only Alone: choose from compile, tokens"),
+        ("--device cpu --results {file}", "no results can be kept in {file} (File exists); name a folder"),
+        ("--device cpu --results {file}/more", "no results can be kept in {file}/more (Not a directory)"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path, options: str, message: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    with pytest.raises(SystemExit) as ended:
+        command.run(parser.parse_args(options.format(file=file).split()))
+    assert f"gpu: {message.format(file=file)}" in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    "options", [["--rows", "0"], ["--rows", "-5"], ["--rows", "9999999"], ["--steps", "1"]]
+)
+def test_host_refuses_sizes_that_it_cannot_measure(options: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    host.add_arguments(parser)
+    with pytest.raises(SystemExit, match="--rows from 1 to 512 and --steps from 2"):
+        host.run(parser.parse_args(options))
 
 
 LINES = [
