@@ -1,11 +1,11 @@
-"""Replays decode steps as CUDA graphs: one launch instead of some hundred for each forward pass.
+"""Replays steps as CUDA graphs: one launch instead of some hundred for each forward pass.
 
-A graph is captured when a step of its key comes first: rows rounded up to 1, 2, 4, 8, then by 8, and the
-longest context rounded up, on which the grid of attention depends. It reads static buffers alone, into which
-each step is copied. Padding rows compute token 0 at the first place of the storage's last page, which no
-sequence owns.
+A graph is captured when a step of its key comes for the second time, as some come once: rows rounded up to 1,
+2, 4, 8, then by 8; where drafts are verified also the tokens, and those of the longest row; and the longest
+context rounded up, on which the grid of attention depends. It reads static buffers alone (graph_buffers.py),
+into which each step is copied. Padding writes to the storage's last page, which no sequence owns.
 
-Eager are: steps with prompt chunks, drafts, adapters or observers; models with recurrent states, latent
+Eager are: steps with prompt chunks, draft trees, adapters or observers; models with recurrent states, latent
 attention, or pages of their own for layers with a window; and several GPUs.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backend.kernels.paged_attention import DeviceStep
+from backend.engine.graph_buffers import Key, StaticStep, key_of
 from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
 from backend.models.loaded import LoadedModel
@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
 """Records a function: the tensor that holds its result after each replay, and what replays it."""
-
-_FIRST_CONTEXT, _CONTEXT_FACTOR = 2048, 4
-"""The longest contexts of keys are 2,048 tokens, four times as many, and so on."""
 
 _MOST_GRAPHS = 128
 """Each takes some MiB of a GPU's memory. Steps that would need more are eager."""
@@ -59,8 +56,8 @@ class CudaCapture:
 class _Graph:
     """A captured forward pass, and all that it reads."""
 
-    step: StepInput
-    result: Tensor  # [rows, D]
+    static: StaticStep
+    result: Tensor  # [T, D]
     replay: Callable[[], None]
 
 
@@ -77,109 +74,51 @@ class StepGraphs:
         self._model = model
         self._storage = storage
         self._capture: Capture | None = capture
-        self._num_rows, self._longest = limits
-        self._spare_slot = (storage.num_pages - 1) * PAGE_TOKENS
-        self._graphs: dict[tuple[int, int], _Graph] = {}
+        self._longest = limits[1]
+        self._spare = limits[0], (storage.num_pages - 1) * PAGE_TOKENS
+        self._graphs: dict[Key, _Graph] = {}
+        self._seen: set[Key] = set()
 
     @property
-    def keys(self) -> list[tuple[int, int]]:
-        """Rows and longest contexts of the graphs, in the order of their capture."""
+    def keys(self) -> list[Key]:
+        """The keys of the graphs, in the order of their capture."""
         return list(self._graphs)
 
     def forward(self, step: StepInput) -> Tensor | None:
-        """The step's hidden states [T, D], which the next call overwrites; None: it must run eagerly."""
-        count = len(step.query_lens)
-        if (
-            self._capture is None
-            or step.token_ids.shape[0] != count
-            or step.trees
-            or step.adapters is not None
-        ):
+        """The step's hidden states [T, D], which the next call overwrites; None: it must run eagerly.
+
+        Each token of the step is drawn after: it decodes, or verifies drafts.
+        """
+        key = key_of(step, self._longest)
+        if self._capture is None or key is None or step.adapters is not None:
             return None
-        key = padded_rows(count), self._padded_context(step.on_device.longest_context)
         graph = self._graphs.get(key)
         if graph is None:
-            if len(self._graphs) >= _MOST_GRAPHS:
+            if key not in self._seen or len(self._graphs) >= _MOST_GRAPHS:
+                self._seen.add(key)
                 return None
-            static = self._static_step(*key, step.on_device.page_table)
-            self._fill(static, step)
+            static = StaticStep(key, step.on_device.page_table, self._spare)
+            static.fill(step)
             graph = self._captured(static)
             if graph is None:
                 return None
             self._graphs[key] = graph
-        self._fill(graph.step, step)
+        graph.static.fill(step)
         graph.replay()
-        return graph.result[:count]
+        return graph.result[: step.token_ids.shape[0]]
 
-    def _captured(self, static: StepInput) -> _Graph | None:
+    def _captured(self, static: StaticStep) -> _Graph | None:
         """The graph of a step in static buffers; None, for good, where it cannot be captured."""
         assert self._capture is not None
-        model, storage = self._model, self._storage
+        model, storage, step = self._model, self._storage, static.step_input
         try:
-            result, replay = self._capture(
-                lambda: model.forward(static.token_ids, model.open(static, storage))
-            )
+            result, replay = self._capture(lambda: model.forward(step.token_ids, model.open(step, storage)))
         except RuntimeError as error:
             logger.warning("decode steps run without CUDA graphs, as one cannot be captured: %s", error)
             self._capture = None
             self._graphs.clear()
             return None
         return _Graph(static, result, replay)
-
-    def _padded_context(self, longest: int) -> int:
-        padded = _FIRST_CONTEXT
-        while padded < longest:
-            padded *= _CONTEXT_FACTOR
-        return min(padded, self._longest)
-
-    def _static_step(self, rows: int, longest: int, page_table: Tensor) -> StepInput:
-        """A step of padding rows."""
-        device = page_table.device
-        words = {"dtype": torch.int32, "device": device}
-        on_device = DeviceStep(
-            query_starts=torch.arange(rows + 1, **words),  # type: ignore[call-overload]
-            context_lens=torch.ones(rows, **words),  # type: ignore[call-overload]
-            rows=torch.full((rows,), self._num_rows, **words),  # type: ignore[call-overload]
-            page_table=page_table,
-            positions=torch.zeros(rows, **words),  # type: ignore[call-overload]
-            ancestors=None,
-            order=torch.arange(rows, **words),  # type: ignore[call-overload]
-            chain_lens=[1] * rows,
-            tree_lens=[],
-            longest_context=longest,
-        )
-        return StepInput(
-            token_ids=torch.zeros(rows, **words),  # type: ignore[call-overload]
-            slots=torch.full((rows,), self._spare_slot, dtype=torch.int64, device=device),
-            on_device=on_device,
-            query_lens=[1] * rows,
-            context_lens=[1] * rows,
-            rows=[self._num_rows] * rows,
-        )
-
-    def _fill(self, static: StepInput, step: StepInput) -> None:
-        """Copy a step into static buffers; the rows behind it become padding."""
-        count = len(step.query_lens)
-        own, new = static.on_device, step.on_device
-        for target, source, padding in (
-            (static.token_ids, step.token_ids, 0),
-            (static.slots, step.slots, self._spare_slot),
-            (own.context_lens, new.context_lens, 1),
-            (own.rows, new.rows, self._num_rows),
-            (own.positions, new.positions, 0),
-        ):
-            target[:count].copy_(source)
-            if count < target.shape[0]:
-                target[count:].fill_(padding)
-        more = len(static.query_lens) - count
-        # Attention on a CPU plans with the host's numbers; on a GPU nothing captured depends on them.
-        static.context_lens[:] = [*step.context_lens, *[1] * more]
-        static.rows[:] = [*step.rows, *[self._num_rows] * more]
-
-
-def padded_rows(count: int) -> int:
-    """1, 2, 4, 8, then the next multiple of 8."""
-    return 1 << (count - 1).bit_length() if count <= 8 else -(-count // 8) * 8
 
 
 def fits_graphs(storage: KVStorage, num_pages: int) -> bool:

@@ -122,7 +122,8 @@ class ModelRunner:
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
         hidden = None
-        if self.graphs is not None and not self.observers:
+        is_drawn = len(step.token_index) == step.step_input.token_ids.shape[0]  # after each token
+        if self.graphs is not None and is_drawn and not self.observers:
             hidden = self.graphs.forward(step.step_input)
         if hidden is None:
             context = self._model.open(step.step_input, self._storage)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -12,20 +13,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from backend.config import EngineConfig, KVDtypeName
+from backend.config import EngineConfig, KVDtypeName, SpeculativeConfig
 from backend.engine import runner as runner_module
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
-from backend.engine.graphs import Capture, padded_rows
+from backend.engine.graphs import Capture
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner import ModelRunner
 from backend.layers.step_input import StepInput
 from backend.models.loaded import LoadedModel, load_model
-from backend.types import Request, SamplingParams
+from backend.speculative.drafter import Drafter
+from backend.types import Draft, Request, SamplingParams, Sequence
 from tests.backend.engine.driving import texts
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.speculative.drafters import GuessingDrafter
 
-NUM_PAGES = 24
+NUM_PAGES, MOST_DRAFTED = 24, 5
 MODELS: list[tuple[str, KVDtypeName]] = [
     ("qwen3", "auto"),
     ("mistral-window", "auto"),
@@ -55,12 +58,24 @@ class StandInGraphs:
             for tensor in (step.token_ids, step.slots, own.context_lens, own.rows, own.positions, own.order):
                 tensor.fill_(1 << 30)
             own.query_starts.fill_(1 << 30)
-            step.context_lens[:] = [1 << 30] * len(step.context_lens)
+            for numbers in (step.query_lens, step.context_lens, step.rows):
+                numbers[:] = [1 << 30] * len(numbers)
             result.fill_(torch.nan)
             self.num_replays += 1
             result.copy_(function())
 
         return result, replay
+
+
+class VariedDrafter(GuessingDrafter):
+    """Drafts are longer from step to step, up to the most, then shorter again."""
+
+    num_calls = 0
+
+    def propose(self, sequences: list[Sequence], ks: list[int]) -> Iterable[Draft]:
+        self.num_calls += 1
+        longest = self.num_calls % (MOST_DRAFTED + 1)
+        return super().propose(sequences, [min(k, longest) for k in ks])
 
 
 @pytest.fixture(scope="module", params=MODELS, ids="-".join)
@@ -85,13 +100,22 @@ def config_of(folder: object) -> EngineConfig:
 
 
 def new_engine(
-    model: LoadedModel, folder: object, capture: Capture | None, *, is_ahead: bool = False
+    model: LoadedModel,
+    folder: object,
+    capture: Capture | None,
+    drafter: Drafter | None = None,
+    *,
+    is_ahead: bool = False,
 ) -> tuple[Engine, ModelRunner]:
     config = config_of(folder)
     facts = dataclasses.replace(runner_facts(config, model), num_window_pages=None, window=0)
     storage = model.new_kv_storage(facts.num_pages + 1)
     runner = ModelRunner(model, storage, facts, config.max_running, None, is_ahead, capture)
-    return Engine(config, runner), runner
+    if drafter is None:
+        return Engine(config, runner), runner
+    speculative = SpeculativeConfig(drafter=drafter.name, max_tokens=MOST_DRAFTED, adaptive=False)
+    config = msgspec.structs.replace(config, speculative=speculative)
+    return Engine(config, runner, drafters=[drafter]), runner
 
 
 def requests() -> list[Request]:
@@ -124,15 +148,46 @@ def test_replayed_steps_draw_what_eager_ones_draw(
     assert texts(engine, requests()) == wanted
     assert runner.graphs is not None
     keys = runner.graphs.keys
-    assert {8, 16} <= {rows for rows, _ in keys} and len(keys) < 6
+    assert {8, 16} <= {key.num_rows for key in keys} and len(keys) < 6
     assert graphs.num_replays > 4 * len(keys), "later steps reuse the graphs"
-    padding = [numbers(layer[NUM_PAGES]) for layer in runner._storage.layers]
+    padding = [bytes_or_floats(layer[NUM_PAGES]) for layer in runner._storage.layers]
     assert all(page.any() for page in padding), "padding is in the last page"
 
 
-def compare_steps(monkeypatch: pytest.MonkeyPatch, model: LoadedModel, runner: ModelRunner) -> None:
-    """Run each step eagerly before it is replayed: hidden states and owned pages are the same."""
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_replayed_steps_verify_as_eager_ones_do(
+    model: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, is_ahead: bool
+) -> None:
+    wanted = texts(new_engine(model, folder, None)[0], requests())
+    sure = {
+        (*request.prompt_token_ids, *text[:i]): token
+        for request, text in zip(requests(), wanted, strict=True)
+        for i, token in enumerate(text)
+    }
+    drafter = VariedDrafter(lambda tokens: sure.get(tuple(tokens), 0), 199, skill=0.6)
+    graphs = StandInGraphs()
+    note_steps(monkeypatch, graphs)
+    engine, runner = new_engine(model, folder, graphs, drafter, is_ahead=is_ahead)
+    lengths = compare_steps(monkeypatch, model, runner)
+    for _ in range(2):
+        assert texts(engine, requests()) == wanted
+    assert {count for step in lengths if len(step) > 1 for count in step} == set(range(1, MOST_DRAFTED + 2))
+    assert any(accepted for _, accepted in drafter.observed)
+    assert runner.graphs is not None
+    keys = runner.graphs.keys
+    assert {key.row_tokens for key in keys} >= {1, 2, 4, 8}
+    assert graphs.num_replays > len(keys), "later steps reuse the graphs"
+
+
+def compare_steps(
+    monkeypatch: pytest.MonkeyPatch, model: LoadedModel, runner: ModelRunner
+) -> list[list[int]]:
+    """Run each step eagerly before it is replayed: hidden states and owned pages are the same.
+
+    The query tokens of the steps that are replayed.
+    """
     graphs, storage = runner.graphs, runner._storage
+    lengths: list[list[int]] = []
     assert graphs is not None
     replayed = graphs.forward
 
@@ -142,22 +197,35 @@ def compare_steps(monkeypatch: pytest.MonkeyPatch, model: LoadedModel, runner: M
         after = [layer.clone() for layer in storage.layers]
         for layer, old in zip(storage.layers, before, strict=True):
             layer.copy_(old)
+        step_lengths = list(step.query_lens)
         hidden = replayed(step)
         if hidden is not None:
+            lengths.append(step_lengths)
             torch.testing.assert_close(hidden, wanted, rtol=0, atol=1e-5)
-            for graph in graphs._graphs.values():  # a GPU reads what is on the device, a CPU the lists
-                own_step, on_device = graph.step, graph.step.on_device
-                assert on_device.rows.tolist() == own_step.rows
-                assert on_device.context_lens.tolist() == own_step.context_lens
+            for graph in graphs._graphs.values():
+                check_buffers(graph.static.step_input)
             for layer, own in zip(storage.layers, after, strict=True):
-                found, right = numbers(layer[:NUM_PAGES]), numbers(own[:NUM_PAGES])
+                found, right = bytes_or_floats(layer[:NUM_PAGES]), bytes_or_floats(own[:NUM_PAGES])
                 torch.testing.assert_close(found, right, rtol=0, atol=1e-5)
         return hidden
 
     monkeypatch.setattr(graphs, "forward", checked)
+    return lengths
 
 
-def numbers(pages: Tensor) -> Tensor:
+def check_buffers(step: StepInput) -> None:
+    """A GPU reads what is on the device, and a CPU the lists: they say the same, and the rest is empty."""
+    own, count = step.on_device, len(step.rows)
+    assert own.rows[:count].tolist() == step.rows
+    assert own.context_lens[:count].tolist() == step.context_lens
+    starts = [0, *itertools.accumulate(step.query_lens)]
+    assert own.query_starts[: count + 1].tolist() == starts and starts[-1] == len(step.token_ids)
+    assert set(own.query_starts[count + 1 :].tolist()) <= {len(step.token_ids)}
+    assert max(step.query_lens) <= own.chain_lens[0] and max(step.context_lens) <= own.longest_context
+    assert own.order.tolist() == list(range(len(own.rows))) and len(own.chain_lens) == len(own.rows)
+
+
+def bytes_or_floats(pages: Tensor) -> Tensor:
     """Bytes of those with 8 bits: torch compares no float8."""
     return pages.view(torch.uint8) if pages.dtype.itemsize == 1 else pages
 
@@ -189,7 +257,3 @@ def test_steps_are_eager_where_a_graph_cannot_be_captured(
     assert [r.getMessage() for r in caplog.records] == [
         "decode steps run without CUDA graphs, as one cannot be captured: no memory"
     ]
-
-
-def test_padded_rows() -> None:
-    assert [padded_rows(n) for n in (1, 2, 3, 5, 8, 9, 16, 17)] == [1, 2, 4, 8, 8, 16, 16, 24]

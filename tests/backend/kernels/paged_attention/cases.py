@@ -9,8 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from backend.engine.graph_buffers import StaticStep, key_of
 from backend.kernels.paged_attention import WindowPlan, kernel, sink_attention
 from backend.kernels.quantised_kv import LARGEST, dequantise, quantise, stored_width
+from backend.layers.step_input import StepInput
 from backend.types import tree_depths
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.paged_attention.planned import planned
@@ -139,6 +141,24 @@ def in_company(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, T
     return together.cpu(), exact
 
 
+def replayed(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """The result from a graph's buffers, in which padding and empty sequences follow."""
+    q, kv, table, exact = made(batch, dtype, device)
+    query_lens, context_lens = (list(each) for each in zip(*batch.lengths, strict=True))
+    plan = planned(query_lens, context_lens, table, [batch.window], dtype).by_window[batch.window]
+    assert isinstance(plan, WindowPlan)
+    own = replace(plan.step.on_device, page_table=plan.step.page_table.to(torch.int32))
+    nothing = torch.zeros(len(q), dtype=torch.int32, device=device)
+    step = StepInput(nothing, nothing.long(), own, query_lens, context_lens, list(plan.step.rows))
+    key = key_of(step, longest=1 << 20)
+    assert key is not None and key.num_tokens > len(q) and key.num_sequences > len(query_lens)
+    static = StaticStep(key, own.page_table, (0, 0))
+    static.fill(step)
+    q = torch.cat((q, q[: key.num_tokens - len(q)]))
+    found = kernel.paged_attention(q, kv, static.step_input.on_device, batch.window)
+    return found[: len(exact)].cpu(), exact
+
+
 def sums(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     """The log2 of each row's sum of powers, in q's dtype for the check."""
     num_heads, num_kv_heads, head_dim = batch.heads
@@ -197,6 +217,7 @@ EIGHT_BIT_LAUNCHES = {
     "verify a tree": (8, 4096, True),
     "prefill": (512, 512, False),
 }
+VERIFIED = Batch([(1, 20), (3, 37), (6, 600), (1, 17)], heads=(4, 2, 32))
 COMPANY = Batch(
     [(1, 600), (40, 50), (6, 40), (3, 1100), (12, 30), (1, 33)], heads=(2, 1, 32), trees={2: TREES[0]}
 )
@@ -216,6 +237,8 @@ CASES = Cases(
             for name in IN_8_BITS
             for stored in LARGEST
         ),
+        Value("in a graph's buffers", partial(replayed, VERIFIED)),
+        Value("in a graph's buffers in a window", partial(replayed, replace(VERIFIED, window=24))),
         Value("sinks", partial(with_sinks, Batch([(3, 70)], heads=(4, 2, 32)))),
         Value("sinks in a window over splits", partial(with_sinks, Batch([(2, 1100)], (2, 1, 32), None, 40))),
         Value("log of sums", partial(sums, Batch([(3, 70)], heads=(2, 1, 32)))),

@@ -1,0 +1,137 @@
+"""The static buffers that a captured step reads, and the padding behind a step that is copied into them.
+
+A step of T tokens in B rows becomes one of `Key.num_tokens` in `Key.num_sequences` sequences: each token
+behind T is a sequence of its own, with token 0 at the first place of the spare page, and each sequence behind
+these is empty. So no row of the step has tokens that it did not have, and no key is read that is not its own.
+Attention computes all rows in the tiles of the longest: sums may be rounded otherwise than in eager steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from backend.kernels.paged_attention import DeviceStep
+from backend.layers.step_input import StepInput
+
+_FIRST_CONTEXT, _CONTEXT_FACTOR = 2048, 4
+"""The longest contexts of keys are 2,048 tokens, four times as many, and so on."""
+
+_MOST_VERIFIED = 256
+"""Tokens of the largest step with drafts: in larger ones products hide launches, and padding has a cost."""
+
+
+class Key(NamedTuple):
+    """What the launches of a captured step depend on; all numbers are rounded up."""
+
+    num_tokens: int
+    num_rows: int  # of the page table that have tokens
+    row_tokens: int  # of the row with the most: 1, or more with drafts
+    longest_context: int
+
+    @property
+    def num_sequences(self) -> int:
+        """Rows, and tokens of padding: as many as rounding adds at most."""
+        return min(self.num_tokens, self.num_rows + _step(self.num_tokens))
+
+
+def key_of(step: StepInput, longest: int) -> Key | None:
+    """The key of a step; None: it must run eagerly. `longest`: the longest context that any has."""
+    num_tokens, num_rows = step.token_ids.shape[0], len(step.query_lens)
+    context = _FIRST_CONTEXT
+    while context < step.on_device.longest_context:
+        context *= _CONTEXT_FACTOR
+    context = min(context, longest)
+    if num_tokens == num_rows:
+        num_tokens = padded_rows(num_tokens)
+        return Key(num_tokens, num_tokens, 1, context)
+    if step.trees or num_tokens > _MOST_VERIFIED:
+        return None
+    return Key(_rounded(num_tokens), _power(num_rows), _power(max(step.query_lens)), context)
+
+
+def padded_rows(count: int) -> int:
+    """1, 2, 4, 8, then the next multiple of 8."""
+    return _power(count) if count <= 8 else -(-count // 8) * 8
+
+
+def _power(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _step(count: int) -> int:
+    """Numbers of tokens with drafts are multiples of it: 8, 16, then two up to each power of two."""
+    return max(8, _power(count) // 4)
+
+
+def _rounded(count: int) -> int:
+    return _power(count) if count <= 8 else -(-count // _step(count)) * _step(count)
+
+
+class StaticStep:
+    """One key's buffers. At first they hold padding alone."""
+
+    def __init__(self, key: Key, page_table: Tensor, spare: tuple[int, int]) -> None:
+        """`spare`: the row of `page_table` and the slot in KV memory that padding has."""
+        self._spare_row, self._spare_slot = spare
+        num_tokens, num_sequences = key.num_tokens, key.num_sequences
+        device = page_table.device
+
+        def words(count: int, value: int = 0) -> Tensor:
+            return torch.full((count,), value, dtype=torch.int32, device=device)
+
+        order = torch.arange(2 * num_tokens + 2, dtype=torch.int32, device=device)
+        # Starts of sequences by their number, where the first ones have one token each and the others none.
+        self._starts = order.clamp(max=num_tokens)
+        on_device = DeviceStep(
+            query_starts=self._starts[: num_sequences + 1].clone(),
+            context_lens=words(num_sequences, 1),
+            rows=words(num_sequences, self._spare_row),
+            page_table=page_table,
+            positions=words(num_tokens),
+            ancestors=None,
+            order=order[:num_sequences].clone(),
+            chain_lens=[key.row_tokens] * num_sequences,
+            tree_lens=[],
+            longest_context=key.longest_context,
+        )
+        self.step_input = StepInput(
+            token_ids=words(num_tokens),
+            slots=torch.full((num_tokens,), self._spare_slot, dtype=torch.int64, device=device),
+            on_device=on_device,
+            query_lens=[1] * num_tokens,
+            context_lens=[1] * num_tokens,
+            rows=[self._spare_row] * num_tokens,
+        )
+
+    def fill(self, step: StepInput) -> None:
+        """Copy a step; what is behind it becomes padding."""
+        static = self.step_input
+        own, new = static.on_device, step.on_device
+        for target, source, padding in (
+            (static.token_ids, step.token_ids, 0),
+            (static.slots, step.slots, self._spare_slot),
+            (own.context_lens, new.context_lens, 1),
+            (own.rows, new.rows, self._spare_row),
+            (own.positions, new.positions, 0),
+        ):
+            _put(target, source, padding)
+        num_tokens, num_rows = step.token_ids.shape[0], len(step.query_lens)
+        if own.chain_lens[0] > 1:
+            starts, behind = own.query_starts, len(own.query_starts) - num_rows - 1
+            starts[: num_rows + 1].copy_(new.query_starts)
+            starts[num_rows + 1 :].copy_(self._starts[num_tokens + 1 : num_tokens + 1 + behind])
+        more = static.token_ids.shape[0] - num_tokens
+        # Attention on a CPU plans with the host's numbers; on a GPU nothing captured depends on them.
+        static.query_lens[:] = [*step.query_lens, *[1] * more]
+        static.context_lens[:] = [*step.context_lens, *[1] * more]
+        static.rows[:] = [*step.rows, *[self._spare_row] * more]
+
+
+def _put(target: Tensor, source: Tensor, padding: int) -> None:
+    count = source.shape[0]
+    target[:count].copy_(source)
+    if count < target.shape[0]:
+        target[count:].fill_(padding)
