@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import torch
 
 from backend.config import AttentionSpec, EngineConfig, LayerSpec
 from backend.engine.capacity import runner_facts
@@ -35,8 +36,16 @@ _PROGRESS_STEP = 0.05
 
 
 def load(config: EngineConfig) -> Callable[[socket.socket], EngineServer]:
-    """Load and warm up the engine. Raises CheckpointError."""
-    engine, hello = build_engine(config)
+    """Load and warm up the engine. Raises CheckpointError, also where memory ends."""
+    try:
+        engine, hello = build_engine(config)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        numbers = str(error).partition(" Of the allocated memory")[0]  # advice for torch's users follows
+        raise CheckpointError(
+            f"model {config.model!r} does not start, as memory has ended: {numbers} Lower max_running and "
+            "max_batch_tokens, quantize the weights, or end what else has memory there; a reload needs room "
+            "for the old engine and the new one, a restart of the gateway does not"
+        ) from None
     return lambda listener: EngineServer(engine, hello, listener, spans=open_emitter(config))
 
 

@@ -19,6 +19,7 @@ import torch
 from backend.config import AttentionSpec, EngineConfig, LayerSpec, ParallelConfig, SpeculativeConfig
 from backend.engine import capacity
 from backend.engine.engine import Engine
+from backend.errors import CheckpointError
 from backend.lora.store import AdapterStore
 from backend.models.loaded import LoadedModel, load_model
 from backend.server import engine_process
@@ -101,6 +102,33 @@ async def test_an_orphan_ends_by_itself(tmp_path: Path) -> None:
     process = start(tmp_path, config_for(checkpoint), "--parent-pid", "1")
     await asyncio.to_thread(process.communicate, None, LIMIT_S)
     assert process.returncode == 0
+
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which "
+    "1.25 GiB is free. Of the allocated memory 70.00 GiB is allocated by PyTorch. If reserved but "
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "numbers"),
+    [
+        (torch.OutOfMemoryError(FULL), "of which 1.25 GiB is free. Lower max_running and"),
+        (MemoryError("Unable to allocate 954. GiB"), "Unable to allocate 954. GiB Lower max_running and"),
+    ],
+)
+def test_a_model_without_memory_is_refused_with_the_numbers(
+    error: Exception, numbers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(engine_process, "open_model", fail)
+    with pytest.raises(
+        CheckpointError, match="^model 'tiny' does not start, as memory has ended: "
+    ) as caught:
+        engine_process.load(EngineConfig(model="tiny", checkpoint="nowhere"))
+    assert numbers in str(caught.value) and "PyTorch" not in str(caught.value)
 
 
 def test_warming_up_lets_each_drafter_draft_and_leaves_nothing_behind() -> None:
