@@ -16,6 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
 from policies.engine_addresses import EngineAddresses, EngineConnection, EngineDns
+from policies.engine_memory import ContextTokens, KvCacheBytes, NumPages
 from policies.engine_parallel import Parallel
 from policies.engine_replicas import HandoverSeconds, ReplicaCount, ReplicaRange
 from policies.guardrails import GuardrailsSection
@@ -256,8 +257,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Quantize | None,
         Meta(description="Rounds weights to 8 or 4 bits; not for checkpoints that are quantised already."),
     ] = None
-    max_model_tokens: Positive | None = None
-    kv_cache_bytes: Positive | None = None
+    max_model_tokens: ContextTokens = None
+    kv_cache_bytes: KvCacheBytes = None
     gpu_memory: Annotated[
         Annotated[float, Meta(ge=0.05, le=0.98)] | None,
         Meta(
@@ -271,7 +272,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     enforce_eager: Annotated[
         bool, Meta(description="Launches each kernel of a decode step on its own: no CUDA graphs.")
     ] = False
-    num_pages: Positive | None = None
+    num_pages: NumPages = None
     max_batch_tokens: Annotated[
         int,
         Meta(
