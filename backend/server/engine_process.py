@@ -75,7 +75,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     )
     capture = CudaCapture(model.device) if has_graphs else None
     runner = ModelRunner(model, storage, facts, facts.max_running, adapters, is_ahead, capture)
-    opened = loaded.open(storage)
+    opened = loaded.open(storage, capture)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)
     # In a separate engine: prefix tree and step-time estimates must not remember the slow first steps.

@@ -8,6 +8,7 @@ copies and waits (rollout.py).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.kernels.graph_keys import Capture, padded_context, padded_rows
 from backend.kernels.paged_attention import DeviceStep, Step, plan_attention
 from backend.kernels.rotary import Angles
 from backend.kernels.upload import Array
+from backend.kv.manager import pages_for
 from backend.kv.storage import KVStorage
 from backend.layers.attention import AttentionContext
 from backend.layers.step_input import Ints, StepInput
@@ -26,34 +29,25 @@ from backend.sampling.download import Download
 from backend.speculative import MIN_PATH_PROBABILITY
 from backend.types import PAGE_TOKENS, Draft
 
+logger = logging.getLogger(__name__)
+
 Level = Callable[[StepInput], Tensor]
 """Computes one token of each chain: logits [B, vocabulary]."""
 
 
-def chain_arrays(
-    tokens: Sequence[int], lengths: Sequence[int], table: Ints, depth: int, others: Sequence[Array] = ()
-) -> list[Array]:
-    """What a roll-out of B chains reads, to be uploaded: see Chains.
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A device that works while the host goes on, and what its roll-outs have room for."""
 
-    Level l computes a token at place lengths + l of each sequence; `tokens` are the first. The `table` [B, P]
-    has pages for all.
-    """
-    places = np.array(lengths) + np.arange(depth)[:, None]
-    pages = table[np.arange(len(lengths)), places // PAGE_TOKENS]
-    return [
-        np.array(tokens, dtype=np.int64),
-        pages * PAGE_TOKENS + places % PAGE_TOKENS,
-        np.ascontiguousarray(table),
-        places.astype(np.int32),
-        (places + 1).astype(np.int32),
-        np.arange(len(lengths) + 1, dtype=np.int32),
-        *others,
-    ]
+    rows: int  # sequences
+    tokens: int  # drafted, of each
+    longest: int  # context, drafted tokens included
+    capture: Capture | None = None  # None: without graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """The arrays on the device, and what the host knows of them."""
+    """What a roll-out of B sequences reads on its device, and what the host knows of that."""
 
     token_ids: Tensor  # [B]
     slots: Tensor  # [depth, B], where keys and values go
@@ -111,17 +105,95 @@ def roll_out_chains(chains: Chains, level: Level) -> Tensor:
     return torch.stack([*rows, count])
 
 
-class RollOuts:
-    """The roll-outs of one drafter."""
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """A captured roll-out, and all that it reads."""
 
-    def __init__(self, begin: Callable[[Chains], Level]) -> None:
-        """`begin`: what its network computes, of chains that begin."""
+    static: list[Tensor]
+    lengths: list[int]  # attention on a CPU plans with them
+    result: Tensor
+    replay: Callable[[], None]
+
+
+class RollOuts:
+    """The roll-outs of one drafter, as graphs where the device has them.
+
+    A graph is captured when a key comes for the second time: rows and the longest context rounded up, depth.
+    """
+
+    def __init__(self, ahead: Ahead, begin: Callable[[Chains], Level], padding_page: int) -> None:
+        """`begin`: what its network computes, of chains that begin.
+
+        `padding_page`: what is no sequence's goes there.
+        """
         self._begin = begin
+        self._longest = ahead.longest
+        self._padding_page = padding_page
+        self._capture = ahead.capture
+        self._seen: set[tuple[int, ...]] = set()
+        self._graphs: dict[tuple[int, ...], _Graph] = {}
+
+    def arrays(
+        self, tokens: Sequence[int], lengths: Sequence[int], table: Ints, depth: int, *others: Array
+    ) -> tuple[list[Array], list[int]]:
+        """What a roll-out reads, to be uploaded (see Chains), and its lengths; with rows that are padding.
+
+        Level l computes a token at place lengths + l of each sequence; `tokens` are the first. The `table`
+        [B, P] has pages for all. Rows are the last axis of the `others`.
+        """
+        count, width = table.shape
+        if self._capture is not None:
+            most = padded_context(max(lengths) + depth, self._longest)
+            count, width = padded_rows(count), max(width, pages_for(most))
+        padded = np.full((count, width), self._padding_page)
+        padded[: table.shape[0], : table.shape[1]] = table
+        owned = np.zeros((2, count), dtype=np.int64)
+        owned[:, : len(tokens)] = tokens, lengths
+        places = owned[1] + np.arange(depth)[:, None]
+        pages = padded[np.arange(count), places // PAGE_TOKENS]
+        more = [(0, 0)] * max((other.ndim - 1 for other in others), default=0) + [(0, count - len(tokens))]
+        arrays = [
+            owned[0],
+            pages * PAGE_TOKENS + places % PAGE_TOKENS,
+            padded,
+            places.astype(np.int32),
+            (places + 1).astype(np.int32),
+            np.arange(count + 1, dtype=np.int32),
+            *(np.pad(other, more[-other.ndim :]) for other in others),
+        ]
+        return arrays, owned[1].tolist()
 
     def run(self, uploaded: list[Tensor], lengths: list[int]) -> Tensor:
-        """Queue a roll-out; its result is that of roll_out_chains."""
+        """Queue a roll-out of what `arrays` returned; its result is that of roll_out_chains."""
+        slots, table = uploaded[1:3]
+        key = (*table.shape, len(slots))
+        graph = self._graphs.get(key)
+        if graph is None and self._capture is not None and key in self._seen:
+            graph = self._captured(self._capture, [each.clone() for each in uploaded], list(lengths))
+        self._seen.add(key)
+        if graph is None:
+            return self._roll_out(uploaded, lengths, max(lengths) + len(slots))
+        self._graphs[key] = graph
+        for static, own in zip(graph.static, uploaded, strict=True):
+            static.copy_(own)
+        graph.lengths[:] = lengths
+        graph.replay()
+        return graph.result.clone()  # graphs share their memory
+
+    def _captured(self, capture: Capture, static: list[Tensor], lengths: list[int]) -> _Graph | None:
+        """The graph of a roll-out; None, for good, where it cannot be captured."""
+        longest = min(static[2].shape[1] * PAGE_TOKENS, self._longest)
+        try:
+            result, replay = capture(lambda: self._roll_out(static, lengths, longest))
+        except RuntimeError as error:
+            logger.warning("drafts are rolled out without CUDA graphs, as one cannot be captured: %s", error)
+            self._capture = None
+            self._graphs.clear()
+            return None
+        return _Graph(static, lengths, result, replay)
+
+    def _roll_out(self, uploaded: list[Tensor], lengths: list[int], longest: int) -> Tensor:
         token_ids, slots, table, places, context_lens, starts, *others = uploaded
-        longest = max(lengths) + len(slots)
         chains = Chains(token_ids, slots, table, places, context_lens, starts, others, lengths, longest)
         return roll_out_chains(chains, self._begin(chains))
 

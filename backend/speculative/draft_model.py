@@ -7,7 +7,7 @@ is new here, or was preempted, catches up first: by prefix hits in the drafter's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
 from backend.models.weights import WeightReader
-from backend.speculative.device_chains import Chains, Level, RollOuts, chain_arrays, read_chains
+from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts, read_chains
 from backend.speculative.drafter import Drafter
 from backend.speculative.rollout import (
     Beam,
@@ -105,14 +105,22 @@ class DraftModelDrafter(Drafter):
     is_cheap = False
 
     def __init__(
-        self, network: DraftNetwork, num_pages: int, *, prefix_cache: bool = True, is_ahead: bool = False
+        self,
+        network: DraftNetwork,
+        num_pages: int,
+        *,
+        prefix_cache: bool = True,
+        ahead: Ahead | None = None,
     ) -> None:
-        """`is_ahead`: chains do not wait for their device."""
+        """`ahead`: chains do not wait for their device."""
         self.kv = KVManager(num_pages, revision="", kv_dtype="", prefix_cache=prefix_cache)
         self._network = network
         self._spare_page = num_pages  # for what goes on behind a chain's limit
-        self._storage = KVStorage(network.kv_layout, num_pages + is_ahead)
-        self._roll_outs = RollOuts(self._begin) if is_ahead else None
+        self._storage = KVStorage(network.kv_layout, num_pages + (ahead is not None))
+        self._roll_outs = None
+        if ahead is not None:
+            longest = min(ahead.longest, network.max_position_tokens + ahead.tokens)
+            self._roll_outs = RollOuts(replace(ahead, longest=longest), self._begin, self._spare_page)
         self._mirrors: dict[Sequence, _Mirror] = {}
 
     @torch.inference_mode()
@@ -217,7 +225,7 @@ class DraftModelDrafter(Drafter):
             return None
         table = page_table(pages, max(ends) + depth, self._spare_page)
         lengths, last = [end - 1 for end in ends], [ids[-1] for ids in new]
-        arrays = chain_arrays(last, lengths, table, depth)
+        arrays, lengths = roll_outs.arrays(last, lengths, table, depth)
         return roll_outs.run(upload(arrays, self._storage.layout.device), lengths)
 
     def _begin(self, chains: Chains) -> Level:

@@ -31,11 +31,11 @@ from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES
 from backend.speculative.device_chains import (
+    Ahead,
     Chains,
     Level,
     RollOuts,
     Spare,
-    chain_arrays,
     context_of,
     read_chains,
 )
@@ -127,20 +127,18 @@ class EagleDrafter(Drafter):
         num_pages: int,
         states: HiddenStates,
         trees: TreeBudget | None = None,
-        ahead: tuple[int, int] | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
-        """`num_pages`: the target's. `trees`: None for chains.
-
-        `ahead`: chains do not wait for their device, with room for that number of sequences and of drafted
-        tokens of each.
-        """
-        rows, tokens = ahead or (0, 0)
-        self._spare = Spare(num_pages, pages_for(_TAIL_TOKENS + tokens))
+        """`num_pages`: the target's. `trees`: None for chains. `ahead`: these do not wait for a device."""
         self._network = network
-        self._storage = KVStorage(network.kv_layout, num_pages + rows * self._spare.each)
         self._states = states
         self._trees = trees
-        self._roll_outs = None if ahead is None or trees else RollOuts(self._begin)
+        self._roll_outs, num_spare = None, 0
+        if ahead is not None and not trees:
+            self._spare = Spare(num_pages, pages_for(_TAIL_TOKENS + ahead.tokens))
+            num_spare = ahead.rows * self._spare.each + 1
+            self._roll_outs = RollOuts(ahead, self._begin, num_pages + num_spare - 1)
+        self._storage = KVStorage(network.kv_layout, num_pages + num_spare)
         self._num_stored: dict[Sequence, int] = {}  # slots whose keys and values are stored
 
     @torch.inference_mode()
@@ -220,9 +218,9 @@ class EagleDrafter(Drafter):
         parts = [_parts(sequence, start) for sequence, _, start in new]
         table, lengths, *moves = self._spare.place(*zip(*parts, strict=True))
         last = [slot for sequence, _, start in new for slot in slots_of(sequence, [start])]
-        tokens, own = [sequence.tokens[-1] for sequence in sequences], [np.array(last)]
-        arrays = [*_new_arrays(new), *moves, *chain_arrays(tokens, lengths, table, depth, own)]
-        uploaded = upload(arrays, self._storage.layout.device)
+        tokens = [sequence.tokens[-1] for sequence in sequences]
+        arrays, lengths = roll_outs.arrays(tokens, lengths, table, depth, np.array(last))
+        uploaded = upload([*_new_arrays(new), *moves, *arrays], self._storage.layout.device)
         if len(uploaded[0]):
             self._store_new(uploaded[:4], max(starts))
         self._num_stored.update((sequence, end) for sequence, _, end in new)

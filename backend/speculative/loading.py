@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.config import EngineConfig
 from backend.errors import CheckpointError
+from backend.kernels.graph_keys import Capture
 from backend.kv.storage import KVStorage
 from backend.models.loaded import LoadedModel
+from backend.speculative.device_chains import Ahead
 from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.drafter import Drafter, StepObserver
 from backend.speculative.eagle import EagleDrafter, load_eagle
@@ -26,8 +28,8 @@ class LoadedDrafter:
     """One drafter's weights, before the size of KV memory is known."""
 
     page_bytes: int  # memory that it needs beside each page of the target's
-    # With the target's KV memory and states, and whether its device works while the host goes on.
-    open: Callable[[KVStorage, HiddenStates, bool], Drafter]
+    # With the target's KV memory and states; None: the host waits for what the device computes.
+    open: Callable[[KVStorage, HiddenStates, Ahead | None], Drafter]
     reads_states: bool = False
 
 
@@ -45,6 +47,7 @@ class LoadedDrafters:
 
     model: LoadedModel
     each: list[LoadedDrafter]
+    ahead: Ahead
 
     @property
     def page_bytes(self) -> int:
@@ -52,12 +55,18 @@ class LoadedDrafters:
         own = sum(loaded.page_bytes for loaded in self.each)
         return own + PAGE_TOKENS * self._state_size * self.model.dtype.itemsize
 
-    def open(self, storage: KVStorage, *, is_ahead: bool | None = None) -> OpenDrafters:
-        """For an engine with this KV memory; `is_ahead`: None for what the device is."""
+    def open(
+        self, storage: KVStorage, capture: Capture | None = None, *, is_ahead: bool | None = None
+    ) -> OpenDrafters:
+        """For an engine with this KV memory; with graphs where there is a `capture`.
+
+        `is_ahead`: whether chains do not wait for their device; None: if it is a GPU.
+        """
         if is_ahead is None:
             is_ahead = storage.layout.device.type == "cuda"
+        ahead = replace(self.ahead, capture=capture) if is_ahead else None
         states = HiddenStates(storage.num_pages, self._state_size, self.model.dtype, self.model.device)
-        drafters = [loaded.open(storage, states, is_ahead) for loaded in self.each]
+        drafters = [loaded.open(storage, states, ahead) for loaded in self.each]
         observers: list[StepObserver] = [each for each in drafters if isinstance(each, MixtureDrafter)]
         return OpenDrafters(drafters, [*observers, states] if self._state_size else observers)
 
@@ -82,15 +91,16 @@ def load_drafters(config: EngineConfig, model: LoadedModel) -> LoadedDrafters:
             raise CheckpointError(f"drafter {name!r} takes no weights; those that do are {known}")
         check_folder(name, Path(config.checkpoint), Path(folder))
         found.append(LOADERS[name](config, model, folder))
-    return LoadedDrafters(model, found)
+    longest = max_model_tokens(config, model) + config.speculative.max_tokens
+    return LoadedDrafters(model, found, Ahead(config.max_running, config.speculative.max_tokens, longest))
 
 
 def _draft_model(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_draft_model(config, folder, max_model_tokens(config, model))
     return LoadedDrafter(
         network.kv_layout.page_bytes,
-        lambda storage, _, is_ahead: DraftModelDrafter(
-            network, storage.num_pages, prefix_cache=config.prefix_cache, is_ahead=is_ahead
+        lambda storage, _, ahead: DraftModelDrafter(
+            network, storage.num_pages, prefix_cache=config.prefix_cache, ahead=ahead
         ),
     )
 
@@ -99,10 +109,7 @@ def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDraft
     network, trees = load_eagle(config, model, folder), _trees(config, config.speculative.max_tokens)
     return LoadedDrafter(
         network.kv_layout.page_bytes,
-        lambda storage, states, is_ahead: EagleDrafter(
-            *(network, storage.num_pages, states, trees),
-            (config.max_running, config.speculative.max_tokens) if is_ahead else None,
-        ),
+        lambda storage, states, ahead: EagleDrafter(network, storage.num_pages, states, trees, ahead),
         reads_states=True,
     )
 

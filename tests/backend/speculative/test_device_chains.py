@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,7 +19,9 @@ from torch import Tensor
 from backend.kernels.paged_attention import plan
 from backend.kernels.upload import upload
 from backend.layers.step_input import StepInput
-from backend.speculative.device_chains import Chains, RollOuts, Spare, chain_arrays, read_chains
+from backend.models.loaded import LoadedModel
+from backend.speculative.device_chains import Ahead, Chains, RollOuts, Spare, read_chains
+from backend.speculative.loading import LoadedDrafters
 from backend.speculative.rollout import Beam, roll_out
 from backend.types import Draft, Sequence
 from tests.backend.engine.driving import texts
@@ -45,8 +50,10 @@ def queue(logits: Tensor, lengths: list[int], depth: int) -> Tensor:
         assert chains.stored().context_lens == chains.places[0].tolist() == lengths
         return level
 
-    arrays = chain_arrays([3] * len(lengths), lengths, table, depth)
-    result = RollOuts(begin).run(upload(arrays, torch.device("cpu")), lengths)
+    roll_outs = RollOuts(Ahead(4, 6, 64), begin, 99)
+    arrays, padded = roll_outs.arrays([3] * len(lengths), lengths, table, depth)
+    assert padded == lengths, "nothing is padded without graphs"
+    result = roll_outs.run(upload(arrays, torch.device("cpu")), lengths)
     ids = [step.token_ids.tolist() for step in seen]
     assert ids == [[3] * len(lengths), *result[: depth - 1].tolist()]
     return result
@@ -86,17 +93,20 @@ def test_tails_go_to_spare_pages_behind_full_ones() -> None:
     assert sources.tolist() == [1, 2, 3, 40] and targets.tolist() == [1600, 1601, 1602, 1664]
 
 
+def target_and_drafter(name: str, folder: Path) -> tuple[LoadedModel, Path]:
+    if name != "draft_model":
+        pair = make_pair(folder, name, "qwen3")
+        return pair.model, pair.folder
+    write_model(folder / "target", "qwen3")
+    write_model(folder / "draft", "qwen3", seed=2, num_hidden_layers=1)
+    return load(folder / "target"), folder / "draft"
+
+
 @pytest.mark.parametrize("name", ["eagle", "draft_model"])
 def test_a_round_waits_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the prefix is not copied, which for a GPU's loop it is."""
     draft_in("ahead", monkeypatch)
-    if name == "draft_model":
-        write_model(tmp_path / "target", "qwen3")
-        write_model(tmp_path / "draft", "qwen3", seed=2, num_hidden_layers=1)
-        model, folder = load(tmp_path / "target"), tmp_path / "draft"
-    else:
-        pair = make_pair(tmp_path, name, "qwen3")
-        model, folder = pair.model, pair.folder
+    model, folder = target_and_drafter(name, tmp_path)
     engine, recording = new_engine(model, name, folder)
     assert recording is not None
     honest, found, unseen_upload = recording.inner.propose, list[dict[str, int]](), unseen(upload)
@@ -121,3 +131,85 @@ def test_a_round_waits_once(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     counts = [each["uploads"] for each in found]
     assert len(found) > 8 and 1 in counts and max(counts) <= (2 if name == "draft_model" else 1)
     assert all({**each, "uploads": 1} == {"uploads": 1, "tolist": 1} for each in found), found
+
+
+class StandInGraphs:
+    """Captures a roll-out by running it; before each replay all that was uploaded for it is spoiled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.num_graphs = self.num_replays = self.num_runs = 0
+        self._newest: tuple[list[Tensor], list[int]] = [], []
+        honest = RollOuts.run
+
+        def run(roll_outs: RollOuts, uploaded: list[Tensor], lengths: list[int]) -> Tensor:
+            self.num_runs += 1
+            self._newest = uploaded, lengths
+            return honest(roll_outs, uploaded, lengths)
+
+        monkeypatch.setattr(RollOuts, "run", run)
+
+    def __call__(self, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        self.num_graphs += 1
+        result = function()
+
+        def replay() -> None:
+            uploaded, lengths = self._newest
+            for tensor in uploaded:
+                tensor.fill_(1 << 30)
+            lengths[:] = [1 << 30] * len(lengths)
+            result.fill_(-1)
+            self.num_replays += 1
+            result.copy_(function())
+
+        return result, replay
+
+
+def with_graphs(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
+    """Drafters are opened for a GPU with graphs."""
+    graphs, honest = StandInGraphs(monkeypatch), LoadedDrafters.open
+    monkeypatch.setattr(
+        LoadedDrafters, "open", lambda loaded, storage: honest(loaded, storage, graphs, is_ahead=True)
+    )
+    return graphs
+
+
+@pytest.mark.parametrize("name", ["eagle", "draft_model"])
+@pytest.mark.parametrize("pages", [128, 9])
+def test_replayed_roll_outs_draft_what_others_draft(
+    name: str, pages: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sequences that come, go and are preempted, and with rows that are padding."""
+    model, folder = target_and_drafter(name, tmp_path)
+    asked = [*requests(max_tokens=9), *requests(max_tokens=40)]
+    asked = [msgspec.structs.replace(each, request_id=str(i)) for i, each in enumerate(asked)]
+    sizes = {"num_pages": pages, "max_batch_tokens": 24, "max_running": 5}
+    engine, other = new_engine(model, name, folder, **sizes)
+    plain = texts(engine, asked)
+    graphs = with_graphs(monkeypatch)
+    engine, recording = new_engine(model, name, folder, **sizes)
+    assert texts(engine, asked) == plain
+    assert recording is not None and other is not None
+    said, wanted = ({tuple(s.tokens): s.draft for s in each.said if s.draft} for each in (recording, other))
+    both = said.keys() & wanted.keys()  # when a sequence is asked depends on the time of steps
+    assert len(both) > 30 and all(said[tokens] == wanted[tokens] for tokens in both)
+    assert (engine.scheduler.preemptions_total > 0) == (pages == 9)
+    assert 2 < graphs.num_graphs < 12 and graphs.num_replays > graphs.num_runs / 2
+
+
+def test_what_cannot_be_captured_is_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        raise RuntimeError("no memory")
+
+    model, folder = target_and_drafter("eagle", tmp_path)
+    plain = texts(new_engine(model)[0], requests())
+    honest = LoadedDrafters.open
+    monkeypatch.setattr(
+        LoadedDrafters, "open", lambda loaded, storage: honest(loaded, storage, refuse, is_ahead=True)
+    )
+    with caplog.at_level(logging.WARNING):
+        assert texts(new_engine(model, "eagle", folder)[0], requests()) == plain
+    assert [r.getMessage() for r in caplog.records] == [
+        "drafts are rolled out without CUDA graphs, as one cannot be captured: no memory"
+    ]
