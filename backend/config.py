@@ -85,6 +85,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # Path → SHA-256 of files to check at start; with one of the checkpoint, all of its weights must be there.
     sha256: dict[str, str] = {}
     device: DeviceName = "auto"
+    card: str = ""  # the GPU that engine processes see, by its uuid; "": all
     dtype: DtypeName = "auto"  # auto: on a GPU the checkpoint's, on a CPU float32
     kv_dtype: KVDtypeName = "auto"  # of stored keys and values; fp8 is E4M3
     quantize: QuantizeConfig | None = None

@@ -235,7 +235,8 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str,
         Meta(
             pattern=r"^(auto|cpu|cuda(:(0|[1-9][0-9]?))?)$",
-            description="`auto` (`cuda` if it is there), `cpu`, `cuda`, or a card by its number: `cuda:1`.",
+            description="`auto` (`cuda` if it is there; of several cards the one with the most room), `cpu`, "
+            "`cuda` (the first), or a card by its number: `cuda:1`.",
         ),
     ] = "auto"
     dtype: Annotated[
@@ -266,7 +267,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "and the largest step, measured at start, leave of it, unless `kv_cache_bytes` or `num_pages` is "
             "set. Without it, the engines on one card share 0.85 of it, less what others were given, by the "
             "size of their weights, with every replica that may run; a model that a reload adds so restarts "
-            "the others on its card. All of `auto` are on the first card: name the others.",
+            "the others on its card, and may give `auto` other cards.",
         ),
     ] = None
     enforce_eager: Annotated[

@@ -9,7 +9,8 @@ from typing import Any
 from policies.convert import KeyPath
 from policies.errors import Place, Problem
 
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
+"""How far a sum of shares may be off."""
 
 
 def card_of(device: str) -> str:
@@ -22,19 +23,24 @@ def card_problems(
 ) -> Iterator[Problem]:
     """Engines whose shares of one card, as `gpu_memory` says, are more than the card.
 
-    Replicas that only run under load are not counted, nor are engines of several ranks.
+    Replicas that only run under load are not counted, nor are engines of several ranks, nor those of `auto`:
+    where they are depends on the machine.
     """
     shares: dict[str, dict[str, float]] = defaultdict(dict)
     for name, entry in sections["models"].items():
         engine = (entry or {}).get("engine") or {}
-        share, count = engine.get("gpu_memory"), engine.get("replicas", 1)
+        share, count, device = (
+            engine.get("gpu_memory"),
+            engine.get("replicas", 1),
+            engine.get("device", "auto"),
+        )
         if not isinstance(share, float | int) or any(map(engine.get, ("addresses", "dns", "parallel"))):
             continue
         always = count.get("min", 0) if isinstance(count, Mapping) else count
-        if (card := card_of(engine.get("device", "auto"))) and isinstance(always, int):
+        if device != "auto" and (card := card_of(device)) and isinstance(always, int):
             shares[card][name] = share * always
     for card, of_card in shares.items():
-        if (total := sum(of_card.values())) > 1 + _ROUNDING:
+        if (total := sum(of_card.values())) > 1 + ROUNDING:
             path = ("models", next(reversed(of_card)), "engine", "gpu_memory")
             yield Problem(
                 places[path],

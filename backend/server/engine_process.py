@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -37,6 +38,8 @@ _PROGRESS_STEP = 0.05
 
 def load(config: EngineConfig) -> Callable[[socket.socket], EngineServer]:
     """Load and warm up the engine. Raises CheckpointError, also where memory ends."""
+    if config.card:
+        os.environ["CUDA_VISIBLE_DEVICES"] = config.card  # CUDA reads it when it is first used
     try:
         engine, hello = build_engine(config)
     except (torch.OutOfMemoryError, MemoryError) as error:

@@ -7,10 +7,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from backend.config import EngineConfig
 from backend.server.encoder_client import EncoderClient
 from backend.server.engine_client import EngineClient
 from gateway.processes.card_shares import ALL
+from gateway.processes.cards import describe
 from gateway.processes.managed_process import CannotServe, ManagedProcess, Progress
 from gateway.processes.sockets import BackendSockets
 from gateway.processes.specs import RestartableConfig, backend_command, backend_config
@@ -83,6 +86,11 @@ class Backend:
         self.sockets.close()
 
     @property
+    def service(self) -> bytes:
+        """What it was configured with, apart from its card."""
+        return msgspec.json.encode(msgspec.json.decode(self.spec) | {"card": ""})
+
+    @property
     def failure(self) -> str:
         """Why it will not become ready; "" while it may."""
         run = self.tasks[0] if self.tasks else None
@@ -113,8 +121,9 @@ def new_backend(
     if isinstance(config.config, EngineConfig):
         client = EngineClient(socket.path)
         client.on_adapters = config.keep_adapters
-        if (share := config.config.gpu_memory) != ALL:
-            logger.info("engine %r may take %g of its card's memory", name, share)
+        own = config.config
+        if own.card or own.gpu_memory != ALL:
+            logger.info("engine %r may take %g of the memory of %s", name, own.gpu_memory, describe(own.card))
     else:
         client = EncoderClient(socket.path)
     backend = Backend(name, spec, sockets, ManagedProcess(command, lambda progress: None), client, config)

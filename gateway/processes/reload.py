@@ -271,8 +271,8 @@ class Reloader:
 
         Others end when no worker has requests of a version before `serial`.
         """
-        kept = {(split_replica(each.name)[0], each.spec) for each in self.backends.values()}
-        replaced = [each for each in unused if (split_replica(each.name)[0], each.spec) in kept]
+        kept = {(split_replica(each.name)[0], each.service) for each in self.backends.values()}
+        replaced = [each for each in unused if (split_replica(each.name)[0], each.service) in kept]
         await asyncio.gather(*(each.retire(self._handover_s(each.name)) for each in replaced))
         while any(each.oldest < serial for each in self._progress.values()):
             await asyncio.sleep(POLL_S)

@@ -120,7 +120,7 @@ class ReplicaCounts:
         if count > len(awake) and following is not None and not following.tasks:
             logger.info("%d of at most %d processes of %r run: one more starts", len(awake), rules.max, name)
             if following is not group[0]:
-                following.config.config = group[0].config.config
+                following.config.follow(group[0].config)
             await following.start()
         elif count < len(awake) or (len(awake) > rules.min and awake[-1].failure):
             if awake[-1].failure:

@@ -15,7 +15,7 @@ from backend.encoder.checkpoint import resolve
 from backend.server.encoder_messages import EncoderConfig
 from backend.server.engine_messages import Adapters
 from gateway.checkpoints import adapter_folder, checkpoint_folder, drafter_folders, expected_digests
-from gateway.processes.card_shares import gpu_share
+from gateway.processes.card_shares import Seat, seat
 from gateway.processes.managed_process import Command
 from gateway.processes.messages import Version
 from gateway.settings import Settings, subprocess_environment
@@ -34,6 +34,12 @@ class RestartableConfig:
         """The configuration as a line of JSON."""
         return msgspec.json.encode(self.config) + b"\n"
 
+    def follow(self, first: RestartableConfig) -> None:
+        """Take over what the first replica of an engine has come to, but its card."""
+        own, config = self.config, first.config
+        assert isinstance(own, EngineConfig) and isinstance(config, EngineConfig)
+        self.config = msgspec.structs.replace(config, card=own.card, gpu_memory=own.gpu_memory)
+
     def keep_adapters(self, known: Adapters) -> None:
         """Record an engine's adapters as `restored_adapters`: it starts without those that are lost."""
         assert isinstance(self.config, EngineConfig)
@@ -44,17 +50,17 @@ class RestartableConfig:
 
 
 def backend_config(name: str, policies: Policies, settings: Settings) -> RestartableConfig:
-    """The configuration of a model's process or one of its replicas, which have all the same.
+    """The configuration of a model's process or one of its replicas, which have all the same but their cards.
 
-    Raises CheckpointError when the checkpoint does not exist.
+    Raises CheckpointError when the checkpoint does not exist, or no card has room.
     """
-    name, _ = split_replica(name)
+    process, (name, _) = name, split_replica(name)
     section = policies.models[name].section
     if isinstance(section, UpstreamModel):
         raise ValueError(f"the model {name!r} is an upstream: it has no process here")
     if isinstance(section, EncoderModel):
         return RestartableConfig(_encoder_config(name, section))
-    return RestartableConfig(_engine_config(name, section, settings, gpu_share(section, policies)))
+    return RestartableConfig(_engine_config(name, section, settings, seat(process, section, policies)))
 
 
 def backend_command(
@@ -109,6 +115,8 @@ def _compute_environment(policies: Policies) -> dict[str, str]:
     # with a libgomp of its own) is loaded.
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+    if "CUDA_VISIBLE_DEVICES" not in environment:
+        environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # cards have the numbers of nvidia-smi
     if (cores := cpu_quota()) is not None:
         environment.setdefault("OMP_NUM_THREADS", str(cores))
     return environment
@@ -123,9 +131,10 @@ def _named(environment: dict[str, str], name: str) -> dict[str, str]:
     return environment | {"OTEL_RESOURCE_ATTRIBUTES": ",".join(found)}
 
 
-def _engine_config(name: str, engine: EngineModel, settings: Settings, gpu_memory: float) -> EngineConfig:
+def _engine_config(name: str, engine: EngineModel, settings: Settings, place: Seat) -> EngineConfig:
     values = msgspec.structs.asdict(engine)
-    values["gpu_memory"] = gpu_memory
+    values["gpu_memory"] = place.share
+    values["card"] = place.card.uuid
     values["checkpoint"] = str(checkpoint_folder(engine.checkpoint))
     values["sha256"] = expected_digests(engine)
     for field in (

@@ -26,12 +26,16 @@ def load(folder: Path, **engines: str) -> list[str]:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("gpu_memory: 0.6", "gpu_memory: 0.4"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.6, device: 'cuda:1'"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.6, device: cpu"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.6, replicas: {min: 0, max: 1}"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.6, addresses: ['tcp://127.0.0.1:7600']"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.4, device: cuda"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.6, device: 'cuda:1'"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.6, device: cpu"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.6, device: cuda, replicas: {min: 0, max: 1}"),
+        (
+            "gpu_memory: 0.6, device: cuda",
+            "gpu_memory: 0.6, device: cuda, addresses: ['tcp://127.0.0.1:7600']",
+        ),
         ("gpu_memory: 0.95", "max_running: 4"),
+        ("gpu_memory: 0.6", "gpu_memory: 0.6"),  # of two cards
     ],
 )
 def test_shares_that_fit(tmp_path: Path, one: str, other: str) -> None:
@@ -41,9 +45,9 @@ def test_shares_that_fit(tmp_path: Path, one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "total"),
     [
-        ("gpu_memory: 0.6", "gpu_memory: 0.5, device: 'cuda:0'", "1.1"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.25, replicas: 2", "1.1"),
-        ("gpu_memory: 0.6", "gpu_memory: 0.3, device: cuda, replicas: {min: 2, max: 3}", "1.2"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.5, device: 'cuda:0'", "1.1"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.25, device: cuda, replicas: 2", "1.1"),
+        ("gpu_memory: 0.6, device: cuda", "gpu_memory: 0.3, device: cuda, replicas: {min: 2, max: 3}", "1.2"),
     ],
 )
 def test_shares_of_more_than_a_card(tmp_path: Path, one: str, other: str, total: str) -> None:

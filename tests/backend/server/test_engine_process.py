@@ -38,6 +38,19 @@ def start(folder: Path, config: bytes, *options: str) -> subprocess.Popen[str]:
     return start_process("engine", folder / "e.sock", config, *options)
 
 
+def test_an_engine_sees_its_card_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[str]()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(
+        engine_process,
+        "build_engine",
+        lambda config: (seen.append(os.environ["CUDA_VISIBLE_DEVICES"]), config.model),
+    )
+    for card in ("", "GPU-1"):
+        engine_process.load(EngineConfig(model="m", checkpoint="/m", card=card))
+    assert seen == ["0,1", "GPU-1"]
+
+
 def config_for(checkpoint: Path, **changes: Any) -> bytes:  # noqa: ANN401
     return msgspec.json.encode(
         EngineConfig(model="tiny", checkpoint=str(checkpoint), num_pages=64, **changes)

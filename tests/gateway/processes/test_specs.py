@@ -18,7 +18,7 @@ from backend.server.engine_messages import Adapters
 from gateway.processes import specs
 from gateway.processes.backends import backend_names
 from gateway.processes.messages import Version
-from gateway.processes.specs import backend_command, backend_config, worker_command
+from gateway.processes.specs import RestartableConfig, backend_command, backend_config, worker_command
 from gateway.settings import Settings
 from policies.document import (
     AdapterEntry,
@@ -121,6 +121,16 @@ def test_a_restarted_engine_loads_the_adapters_that_it_served(checkpoint: str) -
     want = {"late": RestoredAdapter("/late", "<late>"), "other": RestoredAdapter("/other", "<other>")}
     assert config.restored_adapters == want, "a lost adapter may exist again at the next restart"
     assert config.adapters == {} and config.max_running == 7, "the policy's adapter was unloaded"
+
+
+def test_a_replica_follows_the_first_on_its_own_card(checkpoint: str) -> None:
+    first, other = (RestartableConfig(EngineConfig(model="m", checkpoint=checkpoint)) for _ in range(2))
+    assert isinstance(other.config, EngineConfig)
+    other.config = msgspec.structs.replace(other.config, card="GPU-1", gpu_memory=0.4)
+    first.keep_adapters(Adapters([AdapterInfo("late", "<late>", "m", 8, 1000, "/late")]))
+    other.follow(first)
+    assert isinstance(other.config, EngineConfig) and [*other.config.restored_adapters] == ["late"]
+    assert (other.config.card, other.config.gpu_memory) == ("GPU-1", 0.4)
 
 
 def test_processes_inherit_what_they_need(checkpoint: str) -> None:
