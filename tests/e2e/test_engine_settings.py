@@ -31,7 +31,11 @@ models:
       adapters: {german: {path: "builtin:german"}}
 """
 SETTINGS = f"models.{MODEL}.engine"
-BESIDE = "  other: {engine: {checkpoint: 'builtin:pico-small', gpu_memory: 0.5}}\n"
+SHARES = """\
+      device: cuda
+      gpu_memory: 0.6
+  other: {engine: {checkpoint: "builtin:pico-small", device: "cuda:0", gpu_memory: 0.5}}
+"""
 CUTS = 40
 
 
@@ -99,8 +103,8 @@ def running(started: Running) -> Iterator[Running]:
 WRONG = {
     POLICIES + "      device: cuda:-1\n": (11, f"{SETTINGS}.device must be a string of the form "),
     POLICIES + "      gpu_memory: 85%\n": (11, f"{SETTINGS}.gpu_memory must be a number >= 0.05 and <= 0.98"),
-    POLICIES + "      gpu_memory: 0.6\n" + BESIDE: (
-        12,
+    POLICIES + SHARES: (
+        13,
         "models.other.engine.gpu_memory: the engines of pico-small, other take 1.1 of the memory of cuda:0",
     ),
     POLICIES + "      num_pages: .nan\n": (11, f"{SETTINGS}.num_pages must be a whole number >= 1"),
