@@ -8,11 +8,14 @@ Attention computes all rows in the tiles of the longest: sums may be rounded oth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from backend.kernels.lora import AdapterRows, DeviceSlots
 from backend.kernels.paged_attention import DeviceStep
 from backend.layers.step_input import StepInput
 
@@ -23,6 +26,10 @@ _MOST_VERIFIED = 256
 """Tokens of the largest step with drafts: in larger ones products hide launches, and padding has a cost."""
 
 
+_NO_SLOT, _NOT_ACTIVE = -1, -2
+"""The adapter slot of tokens without an adapter, and what pads the active slots: no token has it."""
+
+
 class Key(NamedTuple):
     """What the launches of a captured step depend on; all numbers are rounded up."""
 
@@ -30,6 +37,7 @@ class Key(NamedTuple):
     num_rows: int  # of the page table that have tokens
     row_tokens: int  # of the row with the most: 1, or more with drafts
     longest_context: int
+    num_adapters: int = 0
 
     @property
     def num_sequences(self) -> int:
@@ -43,13 +51,13 @@ def key_of(step: StepInput, longest: int) -> Key | None:
     context = _FIRST_CONTEXT
     while context < step.on_device.longest_context:
         context *= _CONTEXT_FACTOR
-    context = min(context, longest)
+    rest = min(context, longest), 0 if step.adapters is None else _power(len(step.adapters.on_device.active))
     if num_tokens == num_rows:
         num_tokens = padded_rows(num_tokens)
-        return Key(num_tokens, num_tokens, 1, context)
+        return Key(num_tokens, num_tokens, 1, *rest)
     if step.trees or num_tokens > _MOST_VERIFIED:
         return None
-    return Key(_rounded(num_tokens), _power(num_rows), _power(max(step.query_lens)), context)
+    return Key(_rounded(num_tokens), _power(num_rows), _power(max(step.query_lens)), *rest)
 
 
 def padded_rows(count: int) -> int:
@@ -97,7 +105,7 @@ class StaticStep:
             tree_lens=[],
             longest_context=key.longest_context,
         )
-        self.step_input = StepInput(
+        self._step = StepInput(
             token_ids=words(num_tokens),
             slots=torch.full((num_tokens,), self._spare_slot, dtype=torch.int64, device=device),
             on_device=on_device,
@@ -105,10 +113,22 @@ class StaticStep:
             context_lens=[1] * num_tokens,
             rows=[self._spare_row] * num_tokens,
         )
+        self._slots, self._device_slots = np.full(num_tokens, _NO_SLOT), None
+        if key.num_adapters:
+            active = words(key.num_adapters, _NOT_ACTIVE)
+            self._device_slots = DeviceSlots(words(num_tokens, _NO_SLOT), active)
+
+    @property
+    def step_input(self) -> StepInput:
+        """The step in the buffers. A CPU groups its adapters again, by the host's numbers."""
+        step, slots = self._step, self._device_slots
+        if slots is None:
+            return step
+        return replace(step, adapters=AdapterRows(self._slots, step.token_ids.device, lambda: slots))
 
     def fill(self, step: StepInput) -> None:
         """Copy a step; what is behind it becomes padding."""
-        static = self.step_input
+        static = self._step
         own, new = static.on_device, step.on_device
         for target, source, padding in (
             (static.token_ids, step.token_ids, 0),
@@ -123,6 +143,10 @@ class StaticStep:
             starts, behind = own.query_starts, len(own.query_starts) - num_rows - 1
             starts[: num_rows + 1].copy_(new.query_starts)
             starts[num_rows + 1 :].copy_(self._starts[num_tokens + 1 : num_tokens + 1 + behind])
+        if step.adapters is not None and self._device_slots is not None:
+            _put(self._device_slots.slots, step.adapters.on_device.slots, _NO_SLOT)
+            _put(self._device_slots.active, step.adapters.on_device.active, _NOT_ACTIVE)
+            self._slots[:num_tokens], self._slots[num_tokens:] = step.adapters.slots, _NO_SLOT
         more = static.token_ids.shape[0] - num_tokens
         # Attention on a CPU plans with the host's numbers; on a GPU nothing captured depends on them.
         static.query_lens[:] = [*step.query_lens, *[1] * more]

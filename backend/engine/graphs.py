@@ -1,11 +1,12 @@
 """Replays steps as CUDA graphs: one launch instead of some hundred for each forward pass.
 
 A graph is captured when a step of its key comes for the second time, as some come once: rows rounded up to 1,
-2, 4, 8, then by 8; where drafts are verified also the tokens, and those of the longest row; and the longest
-context rounded up, on which the grid of attention depends. It reads static buffers alone (graph_buffers.py),
-into which each step is copied. Padding writes to the storage's last page, which no sequence owns.
+2, 4, 8, then by 8; the number of adapters; where drafts are verified also the tokens, and those of the row
+with the most; and the longest context rounded up, on which the grid of attention depends. It reads weights,
+KV memory and static buffers (graph_buffers.py), into which each step is copied; where layers get other memory
+for adapters, graphs that read it are dropped. Padding writes to the storage's last page, which is not owned.
 
-Eager are: steps with prompt chunks, draft trees, adapters or observers; models with recurrent states, latent
+Eager are: steps with prompt chunks, draft trees or observers; models with recurrent states, latent
 attention, or pages of their own for layers with a window; and several GPUs.
 """
 
@@ -78,19 +79,26 @@ class StepGraphs:
         self._spare = limits[0], (storage.num_pages - 1) * PAGE_TOKENS
         self._graphs: dict[Key, _Graph] = {}
         self._seen: set[Key] = set()
+        self._slots_version = 0
+        self._adapts = True
+        self._dropped: list[_Graph] = []  # one of them may be running yet
 
     @property
     def keys(self) -> list[Key]:
         """The keys of the graphs, in the order of their capture."""
         return list(self._graphs)
 
-    def forward(self, step: StepInput) -> Tensor | None:
+    def forward(self, step: StepInput, slots_version: int = 0) -> Tensor | None:
         """The step's hidden states [T, D], which the next call overwrites; None: it must run eagerly.
 
-        Each token of the step is drawn after: it decodes, or verifies drafts.
+        Each token of the step is drawn after: it decodes, or verifies drafts. `slots_version` is another one
+        where layers have other memory for adapters than before.
         """
+        if slots_version != self._slots_version:
+            self._slots_version, self._adapts = slots_version, True
+            self._dropped = [self._graphs.pop(key) for key in self.keys if key.num_adapters]
         key = key_of(step, self._longest)
-        if self._capture is None or key is None or step.adapters is not None:
+        if self._capture is None or key is None or (key.num_adapters and not self._adapts):
             return None
         graph = self._graphs.get(key)
         if graph is None:
@@ -99,7 +107,7 @@ class StepGraphs:
                 return None
             static = StaticStep(key, step.on_device.page_table, self._spare)
             static.fill(step)
-            graph = self._captured(static)
+            graph = self._captured(static, key)
             if graph is None:
                 return None
             self._graphs[key] = graph
@@ -107,18 +115,23 @@ class StepGraphs:
         graph.replay()
         return graph.result[: step.token_ids.shape[0]]
 
-    def _captured(self, static: StaticStep) -> _Graph | None:
-        """The graph of a step in static buffers; None, for good, where it cannot be captured."""
+    def _captured(self, static: StaticStep, key: Key) -> _Graph | None:
+        """The graph of a step in static buffers; None, and for all of its kind, if it cannot be captured."""
         assert self._capture is not None
-        model, storage, step = self._model, self._storage, static.step_input
         try:
-            result, replay = self._capture(lambda: model.forward(step.token_ids, model.open(step, storage)))
+            result, replay = self._capture(lambda: self._compute(static.step_input))
         except RuntimeError as error:
-            logger.warning("decode steps run without CUDA graphs, as one cannot be captured: %s", error)
-            self._capture = None
-            self._graphs.clear()
+            kind = " with adapters" if key.num_adapters else ""
+            logger.warning("decode steps%s run without CUDA graphs: one cannot be captured: %s", kind, error)
+            self._adapts = False
+            if not key.num_adapters:
+                self._capture = None
+                self._graphs.clear()
             return None
         return _Graph(static, result, replay)
+
+    def _compute(self, step: StepInput) -> Tensor:
+        return self._model.forward(step.token_ids, self._model.open(step, self._storage))
 
 
 def fits_graphs(storage: KVStorage, num_pages: int) -> bool:

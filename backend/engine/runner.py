@@ -124,7 +124,8 @@ class ModelRunner:
         hidden = None
         is_drawn = len(step.token_index) == step.step_input.token_ids.shape[0]  # after each token
         if self.graphs is not None and is_drawn and not self.observers:
-            hidden = self.graphs.forward(step.step_input)
+            version = 0 if self._adapters is None else self._adapters.slots_version
+            hidden = self.graphs.forward(step.step_input, version)
         if hidden is None:
             context = self._model.open(step.step_input, self._storage)
             hidden = self._model.forward(step.step_input.token_ids, context, layers if wants_layers else None)

@@ -19,6 +19,7 @@ class AdapterPlacement:
         self._num_slots = num_slots
         self._dtype, self._device = dtype, device
         self._filled: dict[int, set[Linear]] = {}  # slot → layers in which it is not zero
+        self.version = 0  # grows when a layer gets other memory
         warm_up(dtype, device)
 
     def reserve(self, adapter: Adapter) -> None:
@@ -61,7 +62,9 @@ class AdapterPlacement:
             weights = SlotWeights(self._num_slots, linear.in_features, linear.part_features, rank, like)
         elif weights.rank < rank:
             weights = weights.grown(rank)
-        linear.adapters = weights
+        if weights is not linear.adapters:
+            linear.adapters = weights
+            self.version += 1
         return weights
 
 

@@ -101,6 +101,11 @@ class AdapterStore:
         return self._catalogue.version
 
     @property
+    def slots_version(self) -> int:
+        """Grows when a layer gets other memory for its slots."""
+        return self._placement.version
+
+    @property
     def is_busy(self) -> bool:
         """Whether files are being read or wait for it: `poll` has work."""
         return bool(self._loading) or self._host.is_reading

@@ -69,7 +69,7 @@ class DeviceSlots:
     """What Triton's kernels read, on their device."""
 
     slots: Tensor  # [T] int32: each row's slot, -1 without an adapter
-    active: Tensor  # [A] int32: slots that rows may have, each once; rows with others are not touched
+    active: Tensor  # [A] int32: slots that rows may have, each once, and -2; others are not touched
 
     @staticmethod
     def packed(block: Tensor, num_rows: int) -> DeviceSlots:

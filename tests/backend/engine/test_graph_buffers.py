@@ -29,7 +29,8 @@ def test_padded_rows() -> None:
 
 def test_keys() -> None:
     def key(*arguments: object) -> tuple[int, ...] | None:
-        return key_of(step_of(*arguments), LONGEST)  # type: ignore[arg-type]
+        found = key_of(step_of(*arguments), LONGEST)  # type: ignore[arg-type]
+        return found and found[:4]
 
     assert key([1] * 9) == (16, 16, 1, 2048)
     assert key([1] * 3, 2049) == (4, 4, 1, 8192)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,11 +21,15 @@ from backend.engine.engine import Engine
 from backend.engine.graphs import Capture
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner import ModelRunner
+from backend.kernels.lora import AdapterRows
+from backend.layers.linear import Linear
 from backend.layers.step_input import StepInput
+from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.drafter import Drafter
 from backend.types import Draft, Request, SamplingParams, Sequence
 from tests.backend.engine.driving import texts
+from tests.backend.lora.making import Recipe, make_store, write_adapter
 from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
 from tests.backend.speculative.drafters import GuessingDrafter
 
@@ -45,15 +50,18 @@ class StandInGraphs:
     """
 
     def __init__(self) -> None:
-        self.num_replays = 0
+        self.num_captures = self.num_replays = 0
         self.newest: PreparedStep | None = None
+        self.linears: list[Linear] = []  # whose memory for adapters a replay must find where it was
 
     def __call__(self, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
-        result = function()
+        result, memory = function(), [linear.adapters for linear in self.linears]
+        self.num_captures += 1
 
         def replay() -> None:
             assert self.newest is not None
             step = self.newest.step_input
+            assert step.adapters is None or [linear.adapters for linear in self.linears] == memory
             own = step.on_device
             for tensor in (step.token_ids, step.slots, own.context_lens, own.rows, own.positions, own.order):
                 tensor.fill_(1 << 30)
@@ -62,9 +70,25 @@ class StandInGraphs:
                 numbers[:] = [1 << 30] * len(numbers)
             result.fill_(torch.nan)
             self.num_replays += 1
-            result.copy_(function())
+            with spoiled(step.adapters):
+                result.copy_(function())
 
         return result, replay
+
+
+@contextmanager
+def spoiled(rows: AdapterRows | None) -> Iterator[None]:
+    """Other slots than a step's own, until the logits are computed from them, eagerly."""
+    if rows is None:
+        yield
+        return
+    own = [torch.from_numpy(rows.slots), rows.on_device.slots, rows.on_device.active]
+    kept = [tensor.clone() for tensor in own]
+    for tensor in own:
+        tensor.fill_(1 << 30)
+    yield
+    for tensor, values in zip(own, kept, strict=True):
+        tensor.copy_(values)
 
 
 class VariedDrafter(GuessingDrafter):
@@ -104,18 +128,19 @@ def new_engine(
     folder: object,
     capture: Capture | None,
     drafter: Drafter | None = None,
+    store: AdapterStore | None = None,
     *,
     is_ahead: bool = False,
 ) -> tuple[Engine, ModelRunner]:
     config = config_of(folder)
     facts = dataclasses.replace(runner_facts(config, model), num_window_pages=None, window=0)
     storage = model.new_kv_storage(facts.num_pages + 1)
-    runner = ModelRunner(model, storage, facts, config.max_running, None, is_ahead, capture)
+    runner = ModelRunner(model, storage, facts, config.max_running, store, is_ahead, capture)
     if drafter is None:
-        return Engine(config, runner), runner
+        return Engine(config, runner, adapters=store), runner
     speculative = SpeculativeConfig(drafter=drafter.name, max_tokens=MOST_DRAFTED, adaptive=False)
     config = msgspec.structs.replace(config, speculative=speculative)
-    return Engine(config, runner, drafters=[drafter]), runner
+    return Engine(config, runner, drafters=[drafter], adapters=store), runner
 
 
 def requests() -> list[Request]:
@@ -179,6 +204,81 @@ def test_replayed_steps_verify_as_eager_ones_do(
     assert graphs.num_replays > len(keys), "later steps reuse the graphs"
 
 
+RECIPES = {
+    "attention": Recipe(rank=2, seed=1, size=1.0, ends=("q_proj", "v_proj", "o_proj")),
+    "all": Recipe(rank=3, seed=2, size=1.0),
+    "larger": Recipe(rank=9, seed=3, size=1.0, ends=("q_proj",)),
+}
+
+
+@pytest.mark.parametrize(("name", "is_ahead"), [("qwen3", True), ("mixtral", False)])
+def test_adapters_come_and_go(
+    name: str, is_ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three take turns in two slots, and layers get memory for them, and more of it."""
+    write_checkpoint(next(v for v in VARIANTS if v.name == name), tmp_path)
+    wanted = adapted_texts(tmp_path, None, is_ahead=is_ahead)[0]
+    graphs = StandInGraphs()
+    note_steps(monkeypatch, graphs)
+    found, runner, lengths = adapted_texts(tmp_path, graphs, monkeypatch, is_ahead=is_ahead)
+    assert found == wanted
+    assert runner.graphs is not None
+    adapted = [key for key in runner.graphs.keys if key.num_adapters]
+    assert {key.num_adapters for key in adapted} == {1, 2}
+    assert len(lengths) == graphs.num_replays
+    assert graphs.num_captures > len(runner.graphs.keys), "those that read other memory are gone"
+
+
+def test_only_steps_with_adapters_are_eager_where_no_graph_can_have_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(StandInGraphs):
+        def __call__(self, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+            if self.newest is not None and self.newest.step_input.adapters is not None:
+                raise RuntimeError("a product waits")
+            return super().__call__(function)
+
+    write_checkpoint(next(v for v in VARIANTS if v.name == "qwen3"), tmp_path)
+    wanted = adapted_texts(tmp_path, None, counts=(2, 1), is_ahead=False)[0]
+    graphs = Refusing()
+    note_steps(monkeypatch, graphs)
+    with caplog.at_level(logging.WARNING):
+        found, runner, _ = adapted_texts(tmp_path, graphs, monkeypatch, counts=(2, 1), is_ahead=False)
+    assert found == wanted and graphs.num_replays and runner.graphs is not None
+    assert not any(key.num_adapters for key in runner.graphs.keys)
+    assert [record.getMessage() for record in caplog.records] == [
+        "decode steps with adapters run without CUDA graphs: one cannot be captured: a product waits"
+    ]
+
+
+def adapted_texts(
+    folder: Path,
+    graphs: StandInGraphs | None,
+    monkeypatch: pytest.MonkeyPatch | None = None,
+    *,
+    counts: Iterable[int] = (1, 2, 2, 4, 4),
+    is_ahead: bool,
+) -> tuple[list[list[list[int]]], ModelRunner, list[list[int]]]:
+    """Answers of the first `counts` of a model and its adapters."""
+    model = load_model(config_of(folder))  # an own one: layers keep their memory for adapters
+    store = make_store(model, AdapterLimits(num_slots=2))
+    digests = [""]
+    for name, recipe in RECIPES.items():
+        digests.append(store.load_now(name, write_adapter(folder / name, model, recipe)).digest)
+    if graphs is not None:
+        graphs.linears = [site.linear for site in model.sites.values()]
+    engine, runner = new_engine(model, folder, graphs, None, store, is_ahead=is_ahead)
+    lengths = [] if monkeypatch is None else compare_steps(monkeypatch, model, runner)
+    found = []
+    for count in counts:
+        asked = [
+            msgspec.structs.replace(request, adapter=digests[number % count])
+            for number, request in enumerate(requests()[:9])
+        ]
+        found.append(texts(engine, asked))
+    return found, runner, lengths
+
+
 def compare_steps(
     monkeypatch: pytest.MonkeyPatch, model: LoadedModel, runner: ModelRunner
 ) -> list[list[int]]:
@@ -191,14 +291,14 @@ def compare_steps(
     assert graphs is not None
     replayed = graphs.forward
 
-    def checked(step: StepInput) -> Tensor | None:
+    def checked(step: StepInput, slots_version: int) -> Tensor | None:
         before = [layer.clone() for layer in storage.layers]
         wanted = model.forward(step.token_ids, model.open(step, storage))
         after = [layer.clone() for layer in storage.layers]
         for layer, old in zip(storage.layers, before, strict=True):
             layer.copy_(old)
         step_lengths = list(step.query_lens)
-        hidden = replayed(step)
+        hidden = replayed(step, slots_version)
         if hidden is not None:
             lengths.append(step_lengths)
             torch.testing.assert_close(hidden, wanted, rtol=0, atol=1e-5)
@@ -215,7 +315,10 @@ def compare_steps(
 
 def check_buffers(step: StepInput) -> None:
     """A GPU reads what is on the device, and a CPU the lists: they say the same, and the rest is empty."""
-    own, count = step.on_device, len(step.rows)
+    own, count, adapters = step.on_device, len(step.rows), step.adapters
+    if adapters is not None:
+        assert adapters.on_device.slots.tolist() == adapters.slots.tolist()
+        assert set(adapters.slots.tolist()) <= {-1, *adapters.on_device.active.tolist()}
     assert own.rows[:count].tolist() == step.rows
     assert own.context_lens[:count].tolist() == step.context_lens
     starts = [0, *itertools.accumulate(step.query_lens)]
@@ -255,5 +358,5 @@ def test_steps_are_eager_where_a_graph_cannot_be_captured(
         assert texts(new_engine(model, folder, refuse)[0], requests()) == wanted
     assert calls == 1
     assert [r.getMessage() for r in caplog.records] == [
-        "decode steps run without CUDA graphs, as one cannot be captured: no memory"
+        "decode steps run without CUDA graphs: one cannot be captured: no memory"
     ]

@@ -60,3 +60,20 @@ def test_what_is_reserved_is_what_placing_needs() -> None:
     placement.reserve(adapter("small", {"q": factors(2)}))
     placement.place(0, large)
     assert linears[0].adapters is reserved and linears[1].adapters is None
+
+
+def test_the_version_grows_with_the_memory_of_layers() -> None:
+    linears = [Linear([torch.randn(WIDTH, WIDTH)], None, "plain") for _ in range(2)]
+    placement = AdapterPlacement(
+        {name: LinearPart(linear, 0) for name, linear in zip("qk", linears, strict=True)},
+        *(2, torch.float32, CPU),
+    )
+    versions = [placement.version]
+    for changed in ({"q": 4}, {"q": 2}, {"q": 4, "k": 1}, {"q": 5}, {"q": 5}):
+        own = adapter("a", {name: factors(rank) for name, rank in changed.items()})
+        before = [linear.adapters for linear in linears]
+        placement.place(0, own)
+        versions.append(placement.version)
+        is_same = before == [linear.adapters for linear in linears]
+        assert (versions[-1] == versions[-2]) is is_same
+    assert len(set(versions)) == 4

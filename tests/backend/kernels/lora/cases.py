@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.kernels.lora import AdapterRows, SlotWeights, kernel
+from backend.kernels.lora import AdapterRows, DeviceSlots, SlotWeights, kernel
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 from tests.backend.kernels.lora.test_lora import PATTERNS
 from tests.backend.kernels.waits import Waits
@@ -29,6 +29,7 @@ class Batch:
     features: int = 40
     num_slots: int = 8
     alone: Sequence[int] = ()  # rows that are also computed without the others
+    num_more: int = 0  # active slots of no row, as a graph's buffers have
 
 
 def filled(batch: Batch, dtype: torch.dtype) -> tuple[SlotWeights, dict[int, Tensor]]:
@@ -70,7 +71,9 @@ def value(batch: Batch, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
         else:
             x[row] = torch.nan  # not read
     x, weights = x.to(device), on(device, weights)
-    kernel.add_adapters(y[:, :width], x, weights, rows.on_device)
+    own = rows.on_device
+    active = torch.cat((own.active, own.active.new_full((batch.num_more,), -2)))
+    kernel.add_adapters(y[:, :width], x, weights, DeviceSlots(own.slots, active))
     bare = [row for row, slot in enumerate(batch.slots) if slot < 0]
     assert torch.equal(y[bare], before[bare]), "rows without an adapter are not touched"
     for row in batch.alone:
@@ -123,6 +126,7 @@ BATCHES = {
     "one slot, blocks of rows": Batch([5] * 130, columns=(33,)),
     "interleaved, blocks of rows": Batch([0, 4, 2, -1, 3, 1] * 23, columns=(33,)),
     "one without, blocks of rows": Batch([*[-1] * 64, 2, *[-1] * 64], columns=(33,)),
+    "in a graph's buffers": Batch([0, 4, 2, -1, 3, *[-1] * 11], columns=(33,), num_more=4),
     "none": Batch([-1, -1], columns=(33,)),
     "all different": Batch(list(range(30)), 4, (20,), 40, 30),
     "of 512 slots": Batch(SLOTS, 4, (20,), 40, 512),
