@@ -394,6 +394,7 @@ class WeightFormat:
     block: tuple[int, int]  # rows and columns that share a scale; 0: all
     is_symmetric: bool = True  # without zero points
     is_packed: bool = True  # several values in a word
+    rounds_inputs: bool = False  # of fp8: products may round activations to it, each row by its own scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Blocks:
 @functools.cache
 def blocks(op: str, shape: str, dtype: torch.dtype) -> Blocks:
     """What suits `op` on the current device for inputs of `dtype`; `shape` is a class that the op names."""
-    name, arch = str(dtype).removeprefix("torch."), _architecture()
+    name, arch = str(dtype).removeprefix("torch."), architecture()
     for row in _rows(op):
         asked = {"shape": shape, "dtype": name, "arch": arch}
         if all(row.get(key, value) == value for key, value in asked.items()):
@@ -49,7 +49,7 @@ def _rows(op: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _architecture() -> int:
+def architecture() -> int:
     """90 of an H100; 0 of the interpreter."""
     if triton.knobs.runtime.interpret:
         return 0

@@ -57,7 +57,9 @@ def _fp8(section: ConfigReader) -> QuantizationConfig:
     """One scale for each block, or each row, or each weight."""
     has_blocks = section.raw.get("weight_block_size") is not None
     blocks = [_rows_and_columns(section, "weight_block_size")] if has_blocks else [_WHOLE, _ROWS]
-    return QuantizationConfig("fp8", tuple(WeightFormat("fp8", 8, each, is_packed=False) for each in blocks))
+    is_dynamic = section.raw.get("activation_scheme", "dynamic") == "dynamic"
+    formats = (WeightFormat("fp8", 8, each, is_packed=False, rounds_inputs=is_dynamic) for each in blocks)
+    return QuantizationConfig("fp8", tuple(formats))
 
 
 def _mxfp4(section: ConfigReader) -> QuantizationConfig:
@@ -111,20 +113,22 @@ def _group_format(section: ConfigReader, group: ConfigReader) -> WeightFormat | 
     stored = group.raw.get("format") or section.raw.get("format")
     bits, kind = weights.positive("num_bits"), str(weights.raw.get("type", "int"))
     is_symmetric = weights.raw.get("symmetric") is not False
+    inputs = _section(group, "input_activations", group.raw.get("input_activations") or {}).raw
     schemes: dict[object, WeightScheme] = {}
     if stored == _PACKED:
         schemes = {("int", 4): "int4", ("int", 8): "w8a16"}
     elif stored == _MXFP4:
         schemes = {("float", 4): "mxfp4"}
     elif stored in _PLAIN:
-        rounds_inputs = group.raw.get("input_activations") is not None
-        schemes = {("int", 8): "int8" if rounds_inputs else "w8a16", ("int", 4): "int4", ("float", 8): "fp8"}
+        schemes = {("int", 8): "int8" if inputs else "w8a16", ("int", 4): "int4", ("float", 8): "fp8"}
     else:
         raise section.unsupported("format", stored, ", ".join(map(repr, (_PACKED, *_PLAIN, _MXFP4))))
     if (kind, bits) not in schemes or not (is_symmetric or kind == "int"):
         known = " and ".join(f"{name} of {size} bits" for name, size in cast("Any", schemes))
         raise weights.unsupported("weights", f"{kind} of {bits} bits", f"{known} in {stored!r}")
-    return WeightFormat(schemes[kind, bits], bits, _block(weights), is_symmetric, stored not in _PLAIN)
+    scheme = schemes[kind, bits]
+    rounds_inputs = scheme == "fp8" and inputs.get("dynamic") is True and inputs.get("num_bits") == 8
+    return WeightFormat(scheme, bits, _block(weights), is_symmetric, stored not in _PLAIN, rounds_inputs)
 
 
 def _block(weights: ConfigReader) -> tuple[int, int]:

@@ -101,5 +101,6 @@ def _device_product(weight: QuantizedWeight, bias: Tensor | None) -> PackedWeigh
         return None
     values, scales, block = weight.values, weight.scales, weight.block
     if weight.scheme in _BYTES:
-        return Device8BitWeight(values, scales, block, bias)
+        rounds_inputs = weight.rounds_inputs or weight.scheme == "int8"
+        return Device8BitWeight(values, scales, block, bias, rounds_inputs=rounds_inputs)
     return DeviceInt4Weight(values, scales, weight.zeros, block[1], bias, weight.order)

@@ -25,6 +25,7 @@ class QuantizedWeight:
     block: tuple[int, int]
     zeros: Tensor | None = None  # int8, in the shape of `scales`; None: symmetric
     order: Tensor | None = None  # [K] int64
+    rounds_inputs: bool = False  # products may round x to the values' dtype; int8 always
 
     def __post_init__(self) -> None:
         """Check shapes."""
@@ -77,12 +78,8 @@ def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
     if not others:
         return first
     for part in others:
-        alike = (part.scheme, part.block, part.zeros is None) == (
-            first.scheme,
-            first.block,
-            first.zeros is None,
-        )
-        if not alike or not _is_same_order(first.order, part.order):
+        pairs = ((each.scheme, each.block, each.zeros is None, each.rounds_inputs) for each in (first, part))
+        if len({*pairs}) > 1 or not _is_same_order(first.order, part.order):
             return None
     if any(part.shape[0] % part.block[0] for part in parts[:-1]):
         return None
@@ -94,6 +91,7 @@ def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
         first.block,
         torch.cat(zeros) if zeros else None,
         first.order,
+        first.rounds_inputs,
     )
 
 

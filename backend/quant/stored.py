@@ -76,9 +76,8 @@ class StoredModule:
         if not rows:  # one scale for all: a scale for each row can be stacked
             scales, zeros = scales.expand(n, 1), None if zeros is None else zeros.expand(n, 1)
         block = (rows or 1, min(columns, k) or k)
-        return QuantizedWeight(
-            self.format.scheme, values.contiguous(), scales.contiguous(), block, zeros, order
-        )
+        parts = values.contiguous(), scales.contiguous(), block, zeros, order
+        return QuantizedWeight(self.format.scheme, *parts, self.format.rounds_inputs)
 
     def scales(self, ending: str) -> Tensor:
         """The scales in float32, checked; bytes are exponents, E8M0."""

@@ -41,7 +41,7 @@ def test_the_fastest_neighbour_is_followed_until_none_is_faster(monkeypatch: pyt
             raise RuntimeError("out of shared memory")
         return 100 / found.sizes["BLOCK"] + found.warps
 
-    monkeypatch.setattr(launch, "_architecture", lambda: 90)
+    monkeypatch.setattr(launch, "architecture", lambda: 90)
     with tuning.first_row("swiglu", Candidate((("BLOCK", 64),), 4, 2).row("row", 90)):
         found = tuning._climb("swiglu", "row", 90, time_us)
     assert (found["row"]["sizes"], found["row"]["warps"]) == ({"BLOCK": 512}, 1)

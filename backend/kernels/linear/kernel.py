@@ -1,6 +1,7 @@
-"""Linear with weights of 4 and 8 bits in Triton, for few rows: split along K, added in a fixed order.
+"""Linear with weights of 4 and 8 bits in Triton: split along K for few rows, added in a fixed order.
 
-The grid and the order of sums follow from N and K alone, so that a row's bits don't depend on its company.
+The grid and the order of sums follow from N and K alone, so that a row's bits don't depend on its company
+(of a class of row counts). Many rows are rounded to 8 bits themselves, each 128 columns by their largest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from backend.kernels.launch import blocks
+from backend.kernels.kv_write.kernel import narrowed
+from backend.kernels.launch import architecture, blocks
 from backend.kernels.paged_attention.kernel import widened
 
 _BYTES_UNIT = 128
@@ -19,7 +21,12 @@ _BYTES_UNIT = 128
 _PROGRAMS = 512
 """Programs to launch for one block of rows: several for each multiprocessor."""
 
+_SOME_ROWS = 256
+"""Up to this many rows that are rounded are split along K as well."""
+
 _BLOCK = 1024
+_ROUNDED_UNITS = 16
+_LARGEST = {torch.int8: 127.0, torch.uint8: 448.0}
 
 
 def multiply(
@@ -35,7 +42,7 @@ def multiply(
     if y.numel() == 0:
         return y
     options = blocks("linear", "int4", x.dtype).options()
-    grid, each, parts = _split(y, units, options)
+    grid, each, parts = _split(y, units, options, _PROGRAMS)
     _multiply_int4[grid](
         parts, x, codes, scales, zeros, rows, columns, features, units, each, group, **options
     )
@@ -56,17 +63,59 @@ def multiply_bytes(
     if y.numel() == 0:
         return y
     options = blocks("linear", "bytes", x.dtype).options()
-    grid, each, parts = _split(y, triton.cdiv(features, _BYTES_UNIT), options)
+    grid, each, parts = _split(y, triton.cdiv(features, _BYTES_UNIT), options, _PROGRAMS)
     sizes = rows, columns, features, each, *block, scales.shape[1]
     _multiply_bytes[grid](parts, x, values, scales, *sizes, BLOCK_K=_BYTES_UNIT, **options)
     return _sum(y, parts, bias)
 
 
-def _split(y: Tensor, units: int, options: dict[str, int]) -> tuple[tuple[int, int, int], int, Tensor]:
-    """The grid, units of a split, and memory for the splits' sums [splits, T, N]."""
+def can_round(dtype: torch.dtype) -> bool:
+    """Whether this GPU multiplies weights of `dtype`, int8 or the bytes of float8, by numbers like them."""
+    return dtype is torch.int8 or not 0 < architecture() < 89
+
+
+def multiply_rounded(
+    x: Tensor, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None
+) -> Tensor:
+    """The same as multiply_bytes, with x rounded to 8 bits like the weight's."""
+    (rows, features), columns = x.shape, len(values)
+    y = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    codes, factors = _rounded(x.contiguous(), values.dtype)
+    if values.dtype is torch.uint8:
+        codes, values = (each.view(torch.float8_e4m3fn) for each in (codes, values))
+    is_few = rows <= _SOME_ROWS
+    options = blocks("linear", "rounded few" if is_few else "rounded", values.dtype).options()
+    grid, each, parts = _split(y, len(factors), options, _PROGRAMS // 4 if is_few else 1)
+    is_whole = len(parts) == 1
+    sizes = rows, columns, features, each, *block, scales.shape[1]
+    constants = {"HAS_BIAS": is_whole and bias is not None, "BLOCK_K": _BYTES_UNIT}
+    matrices = codes, factors, values, scales, scales if bias is None else bias
+    _multiply_rounded[grid](y if is_whole else parts, *matrices, *sizes, **constants, **options)
+    return y if is_whole else _sum(y, parts, bias)
+
+
+def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Numbers of 8 bits [T, K], and what each 128 of a row are multiplied by [K / 128, T]."""
+    (rows, features), units = x.shape, triton.cdiv(x.shape[1], _BYTES_UNIT)
+    codes = torch.empty(rows, features, dtype=dtype, device=x.device)
+    factors = torch.empty(units, rows, dtype=torch.float32, device=x.device)
+    constants = {"LARGEST": _LARGEST[dtype], "UNITS": _ROUNDED_UNITS, "UNIT": _BYTES_UNIT}
+    _round[rows, triton.cdiv(units, _ROUNDED_UNITS)](codes, factors, x, rows, features, units, **constants)
+    return codes, factors
+
+
+def _split(
+    y: Tensor, units: int, options: dict[str, int], programs: int
+) -> tuple[tuple[int, int, int], int, Tensor]:
+    """The grid, units of a split, and memory for the splits' sums [splits, T, N].
+
+    `programs`: about how many for one block of rows.
+    """
     rows, columns = y.shape
     across = triton.cdiv(columns, options["BLOCK_N"])
-    each = triton.cdiv(units, max(1, min(units // 4, _PROGRAMS // across)))
+    each = triton.cdiv(units, max(1, min(units // 4, programs // across)))
     splits = triton.cdiv(units, each)
     parts = torch.empty(splits, rows, columns, dtype=torch.float32, device=y.device)
     return (triton.cdiv(rows, options["BLOCK_M"]), across, splits), each, parts
@@ -206,6 +255,86 @@ def _multiply_bytes(
         total += tl.dot(widened(found, own.dtype), own, none, input_precision="ieee") * scale[:, None]
     target = parts + (split * rows + row).to(tl.int64)[None, :] * columns + n[:, None]
     tl.store(target, total, mask=is_row & is_column[:, None])
+
+
+@triton.jit
+def _round(
+    codes,
+    factors,
+    x,
+    rows,
+    features,
+    units,
+    LARGEST: tl.constexpr,
+    UNITS: tl.constexpr,
+    UNIT: tl.constexpr,
+):
+    """Numbers of 8 bits of one row's units of UNIT columns, and their factors. Grid (T, units / UNITS).
+
+    A unit that is not finite gets a factor of NaN. Bytes of float8 stand for numbers 256 times as large as
+    those that kernels read them as from weights, whose scales make up for it.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
+    column = unit[:, None] * UNIT + tl.arange(0, UNIT)[None, :]
+    place = row * features + column
+    own = tl.load(x + place, mask=column < features, other=0.0).to(tl.float32)
+    top = tl.max(tl.abs(own), 1)
+    scale = tl.maximum(tl.div_rn(top, top * 0.0 + LARGEST), 1e-30)
+    over = tl.broadcast_to(scale[:, None], own.shape)
+    kind = codes.dtype.element_ty
+    tl.store(codes + place, narrowed(tl.div_rn(own, over), kind, LARGEST), mask=column < features)
+    factor = scale + tl.sum(own * 0.0, 1)
+    if kind == tl.uint8:
+        factor = factor * 0.00390625
+    tl.store(factors + unit.to(tl.int64) * rows + row, factor, mask=unit < units)
+
+
+@triton.jit
+def _multiply_rounded(
+    y,
+    codes,
+    factors,
+    values,
+    scales,
+    bias,
+    rows,
+    columns,
+    features,
+    each,
+    height,
+    width,
+    groups,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """One split's sums of BLOCK_M rows and BLOCK_N columns. Grid (T / BLOCK_M, N / BLOCK_N, splits).
+
+    The sum of each BLOCK_K columns of K is scaled, and added, in float32.
+    """
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    split = tl.program_id(2)
+    k = tl.arange(0, BLOCK_K)
+    is_row, is_column = row < rows, n < columns
+    source = codes + row.to(tl.int64)[:, None] * features + k[None, :]
+    matrix = values + n.to(tl.int64)[None, :] * features + k[:, None]
+    own_scales = scales + n // height * groups
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for unit in range(split * each, tl.minimum(split * each + each, tl.cdiv(features, BLOCK_K))):
+        begin = unit * BLOCK_K
+        is_feature = k < features - begin
+        own = tl.load(source + begin, mask=is_row[:, None] & is_feature[None, :], other=0.0)
+        found = tl.load(matrix + begin, mask=is_column[None, :] & is_feature[:, None], other=0.0)
+        factor = tl.load(factors + unit * rows + row, mask=is_row, other=0.0)
+        scale = tl.load(own_scales + begin // width, mask=is_column, other=0.0)
+        total += tl.dot(own, found).to(tl.float32) * (factor[:, None] * scale[None, :])
+    if HAS_BIAS:
+        total += tl.load(bias + n, mask=is_column, other=0.0).to(tl.float32)[None, :]
+    target = y + (split * rows + row).to(tl.int64)[:, None] * columns + n[None, :]
+    tl.store(target, total.to(y.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
 
 
 @triton.jit

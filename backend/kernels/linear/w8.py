@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FEW_ROWS = 64
-"""More rows are multiplied by torch, with the weight dequantised for this call."""
+"""More rows are rounded to 8 bits where the checkpoint means that, or else multiplied by torch, with the
+weight dequantised for this call."""
 
 _UNIT = 128  # columns, as in kernel.py
 _BYTE_UNIT = 256.0
@@ -17,14 +18,22 @@ _BYTE_UNIT = 256.0
 class Device8BitWeight:
     """Values [N, K] and the float32 scales of their blocks, which a product's sums are multiplied by."""
 
-    __slots__ = ("bias", "block", "scales", "values")
+    __slots__ = ("_rounds_inputs", "bias", "block", "scales", "values")
 
-    def __init__(self, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None) -> None:
-        """`values` int8 or float8_e4m3fn in a `block` that `fits`: [rows, columns]; `scales`: one of each."""
+    def __init__(
+        self,
+        values: Tensor,
+        scales: Tensor,
+        block: tuple[int, int],
+        bias: Tensor | None,
+        *,
+        rounds_inputs: bool = False,
+    ) -> None:
+        """`values` int8 or float8_e4m3fn in a `block` that `fits`: (rows, columns); `scales`: one of each."""
         is_float = values.dtype is torch.float8_e4m3fn
         self.values = values.view(torch.uint8) if is_float else values
         self.scales = scales * _BYTE_UNIT if is_float else scales
-        self.block, self.bias = block, bias
+        self.block, self.bias, self._rounds_inputs = block, bias, rounds_inputs
 
     @staticmethod
     def fits(values: Tensor, block: tuple[int, int]) -> bool:
@@ -44,11 +53,14 @@ class Device8BitWeight:
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] → [T, N]."""
         # Imported here: only CUDA builds of torch bring Triton.
-        from backend.kernels.linear.kernel import multiply_bytes
+        from backend.kernels.linear.kernel import can_round, multiply_bytes, multiply_rounded
 
-        if len(x) > FEW_ROWS:
-            return F.linear(x, self._dense(x.dtype), self.bias)
-        return multiply_bytes(x, self.values, self.scales, self.block, self.bias)
+        own = self.values, self.scales, self.block, self.bias
+        if len(x) <= FEW_ROWS:
+            return multiply_bytes(x, *own)
+        if self._rounds_inputs and can_round(self.values.dtype):
+            return multiply_rounded(x, *own)
+        return F.linear(x, self._dense(x.dtype), self.bias)
 
     def _dense(self, dtype: torch.dtype) -> Tensor:
         from backend.kernels.linear.kernel import dequantize_bytes

@@ -74,7 +74,9 @@ class MachineCode:
         )  # in full precision
         assert bool(self.tensor_cores) == multiplies, self
         if case.is_large and multiplies and self.arch >= 90:  # a warp group's instructions
-            assert any(name.startswith(("HGMMA", "UTC")) for name in self.tensor_cores), self
+            assert any(name.startswith(("HGMMA", "QGMMA", "IGMMA", "UTC")) for name in self.tensor_cores), (
+                self
+            )
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ def test_the_first_row_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(launch, "_rows", lambda op: rows)
     found = {}
     for arch in (80, 90):
-        monkeypatch.setattr(launch, "_architecture", lambda arch=arch: arch)
+        monkeypatch.setattr(launch, "architecture", lambda arch=arch: arch)
         for shape, dtype in (("few", torch.float16), ("many", torch.float16), ("few", torch.float32)):
             launch.blocks.cache_clear()
             found[arch, shape, dtype] = launch.blocks("op", shape, dtype).options()["A"]

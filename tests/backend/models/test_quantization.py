@@ -48,8 +48,8 @@ def integers(bits: int, group: int) -> WeightFormat:
     return WeightFormat("int4" if bits == 4 else "w8a16", bits, (1, group), is_symmetric=False)
 
 
-def fp8(rows: int, columns: int) -> WeightFormat:
-    return WeightFormat("fp8", 8, (rows, columns), is_packed=False)
+def fp8(rows: int, columns: int, *, rounds_inputs: bool = False) -> WeightFormat:
+    return WeightFormat("fp8", 8, (rows, columns), is_packed=False, rounds_inputs=rounds_inputs)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def fp8(rows: int, columns: int) -> WeightFormat:
         ),
         (AWQ, "awq", [integers(4, 64)]),
         ({"quant_method": "mxfp4"}, "mxfp4", [WeightFormat("mxfp4", 4, (1, 32))]),
-        (FP8, "fp8", [fp8(128, 128)]),
+        (FP8, "fp8", [fp8(128, 128, rounds_inputs=True)]),
         ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8", [fp8(0, 0), fp8(1, 0)]),
     ],
 )
@@ -91,6 +91,14 @@ def test_formats(section: Json, method: str, expected: list[WeightFormat]) -> No
         (
             compressed(FLOATS | {"strategy": "block", "block_structure": [128, 64]}, "float-quantized"),
             fp8(128, 64),
+        ),
+        (
+            compressed(FLOATS, "float-quantized", TOKENS | {"type": "float"}),
+            fp8(1, 0, rounds_inputs=True),
+        ),
+        (
+            compressed(FLOATS, "float-quantized", TOKENS | {"type": "float", "dynamic": False}),
+            fp8(1, 0),
         ),
         (compressed(WEIGHTS | {"type": "float"}, "mxfp4-pack-quantized"), WeightFormat("mxfp4", 4, (1, 32))),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -55,6 +57,7 @@ def test_stacked_weights_are_those_of_their_parts() -> None:
         weight(4, 8, (1, 2)),
         weight(4, 8, (1, 4), zeros=True),
         weight(4, 8, (1, 4), order=True),
+        replace(weight(4, 8, (1, 4)), rounds_inputs=True),
     ],
 )
 def test_weights_of_other_layouts_are_not_stacked(other: QuantizedWeight) -> None:

@@ -150,7 +150,7 @@ def _compiled(op: str, case: Launch, row: Row) -> Row:
 
 def measured(op: str) -> Iterator[Row]:
     """The fastest rows for every class of shapes that steps ask for, on the GPU that is here."""
-    arch, seen, names = launch._architecture(), set[str](), kernel_names((op,))
+    arch, seen, names = launch.architecture(), set[str](), kernel_names((op,))
     for model, work in _works(op):
         steps = Steps(MODELS[model], work, 2)
         for shape in shapes_of(op, steps.run):

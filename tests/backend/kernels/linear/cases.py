@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
-from backend.kernels.linear.w8 import Device8BitWeight
+from backend.kernels.linear.w8 import FEW_ROWS, Device8BitWeight
 from tests.backend.kernels.cases import COMPILED, Cases, Launch, Value
 
 
@@ -53,6 +53,7 @@ class ByteShape:
     block: tuple[int, int] = (128, 128)
     dtype: torch.dtype = torch.float8_e4m3fn
     has_bias: bool = False
+    rounds_inputs: bool = False
 
 
 def byte_product(shape: ByteShape, device: str = "cpu") -> tuple[Device8BitWeight, Tensor, Tensor | None]:
@@ -67,12 +68,27 @@ def byte_product(shape: ByteShape, device: str = "cpu") -> tuple[Device8BitWeigh
     dense = values.double() * scales.double()[by_row[:, None], by_column]
     bias = torch.randn(shape.columns) * 50 if shape.has_bias else None
     moved = None if bias is None else bias.to(device)
-    return Device8BitWeight(values.to(device), scales.to(device), shape.block, moved), dense, bias
+    parts = values.to(device), scales.to(device), shape.block, moved
+    return Device8BitWeight(*parts, rounds_inputs=shape.rounds_inputs), dense, bias
+
+
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Each 128 columns of a row in float8 or int8."""
+    parts = []
+    for part in x.float().split(128, 1):
+        largest = 448.0 if dtype is torch.float8_e4m3fn else 127.0
+        scale = (part.abs().amax(1, keepdim=True) / largest).clamp_min(1e-30)
+        numbers = part / scale
+        codes = numbers.to(dtype) if dtype is torch.float8_e4m3fn else numbers.round()
+        parts.append(codes.double() * scale.double())
+    return torch.cat(parts, 1)
 
 
 def byte_value(shape: ByteShape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     weight, dense, bias = byte_product(shape, device)
-    return _compared(weight, dense, bias, torch.randn(shape.rows, shape.features).to(dtype), device)
+    x = torch.randn(shape.rows, shape.features).to(dtype)
+    exact = rounded(x, shape.dtype) if shape.rounds_inputs and shape.rows > FEW_ROWS else None
+    return _compared(weight, dense, bias, x, device, exact)
 
 
 def value(shape: Shape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
@@ -81,11 +97,17 @@ def value(shape: Shape, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor
 
 
 def _compared(
-    weight: DeviceInt4Weight | Device8BitWeight, dense: Tensor, bias: Tensor | None, x: Tensor, device: str
+    weight: DeviceInt4Weight | Device8BitWeight,
+    dense: Tensor,
+    bias: Tensor | None,
+    x: Tensor,
+    device: str,
+    inputs: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """The product, and that of `inputs` in its place in float64."""
     if weight.bias is not None and bias is not None:
         weight.bias, bias = weight.bias.to(x.dtype), bias.to(x.dtype).double()
-    exact = x.double() @ dense.T
+    exact = (x.double() if inputs is None else inputs) @ dense.T
     return weight(x.to(device)), (exact if bias is None else exact + bias).to(device)
 
 
@@ -97,7 +119,8 @@ def launched(columns: int, features: int, rows: int, dtype: torch.dtype) -> Tens
 
 def byte_launched(stored: torch.dtype, columns: int, features: int, rows: int, dtype: torch.dtype) -> Tensor:
     values = torch.zeros(columns, features, dtype=stored)
-    weight = Device8BitWeight(values, torch.ones(columns // 128, features // 128), (128, 128), None)
+    scales = torch.ones(columns // 128, features // 128)
+    weight = Device8BitWeight(values, scales, (128, 128), None, rounds_inputs=rows > 128)
     return weight(torch.zeros(rows, features, dtype=dtype))
 
 
@@ -119,6 +142,11 @@ BYTE_SHAPES = {
     "float8 by row": ByteShape(17, columns=33, features=90, block=(1, 90)),
     "float8, 64 rows": ByteShape(64, columns=130, block=(128, 256)),
     "float8, dequantised": ByteShape(65, columns=130, features=300, has_bias=True),
+    "float8, rounded, 65 rows, a bias": ByteShape(
+        65, columns=130, features=1300, has_bias=True, rounds_inputs=True
+    ),
+    "float8, rounded, 300 rows": ByteShape(300, features=300, has_bias=True, rounds_inputs=True),
+    "int8, rounded": ByteShape(80, 33, 90, (1, 90), torch.int8, has_bias=True, rounds_inputs=True),
     "int8 by row": ByteShape(3, features=136, block=(1, 136), dtype=torch.int8),
     "int8 in groups, a bias": ByteShape(2, block=(1, 128), dtype=torch.int8, has_bias=True),
 }
@@ -143,6 +171,16 @@ CASES = Cases(
                 dtypes=COMPILED,
             )
             for name, stored in (("float8", torch.float8_e4m3fn), ("int8", torch.int8))
+        ),
+        *(
+            Launch(
+                f"{name} rounded, {rows} rows",
+                partial(byte_launched, stored, 4096, 4096, rows),
+                ["_multiply_rounded"],
+                is_large=True,
+            )
+            for name, stored in (("float8", torch.float8_e4m3fn), ("int8", torch.int8))
+            for rows in (256, 2048)
         ),
         Launch("float8 dequantised", partial(byte_launched, torch.float8_e4m3fn, 1024, 1024, 128)),
     ],

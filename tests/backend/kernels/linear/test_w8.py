@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,44 @@ def rows_alone_and_beside_nan() -> None:
         torch.testing.assert_close(weight.weight.double(), dense, rtol=1e-6, atol=1e-6)
 
 
+def rounded_rows() -> None:
+    """Many rows of one class, in company and beside what is not finite."""
+    from tests.backend.kernels.linear.cases import ByteShape, byte_product
+
+    for dtype in (torch.float8_e4m3fn, torch.int8):
+        weight, dense, _ = byte_product(ByteShape(1, 40, 600, dtype=dtype, rounds_inputs=True))
+        x = torch.randn(140, 600)
+        whole = weight(x)
+        assert torch.equal(weight(x[:65]), whole[:65])
+        assert torch.equal(weight(x[64:]), whole[64:])  # the interpreter's BLAS sums by place in a tile
+        x[1::2] = float("nan")
+        x[::20, 3] = float("inf")
+        found = weight(x)
+        assert found[1::2].isnan().all() and not found[::20].isfinite().any()
+        assert torch.equal(found[2:20:2], whole[2:20:2])
+        exact = x[2:20:2].double() @ dense.T
+        assert 1e-3 < (found[2:20:2] - exact).norm() / exact.norm() < 0.04
+
+
+def layers_by_format() -> None:
+    from backend.layers.linear import Linear
+    from backend.quant.schemes import QuantizedWeight
+
+    floats = torch.randn(6, 64).to(torch.float8_e4m3fn)
+    integers = torch.randint(-127, 128, (6, 64), dtype=torch.int8)
+    x = torch.randn(65, 64)
+    for scheme, values, rounds_inputs, rounds in (
+        ("int8", integers, False, True),
+        ("w8a16", integers, False, False),
+        ("fp8", floats, True, True),
+        ("fp8", floats, False, False),
+    ):
+        stored = QuantizedWeight(scheme, values, torch.rand(6, 1), (1, 64), rounds_inputs=rounds_inputs)
+        exact = x @ stored.dequantize().T
+        error = (Linear([stored], None, "plain")(x) - exact).norm() / exact.norm()
+        assert (error > 1e-3) == rounds, (scheme, error)
+
+
 def play(checkpoint: str) -> tuple[list[list[int]], int]:
     """A checkpoint's tokens, and how many weights of 8 bits computed them."""
     multiply, used = Device8BitWeight.__call__, set()
@@ -65,8 +104,9 @@ def play(checkpoint: str) -> tuple[list[list[int]], int]:
         return tokens(checkpoint), len(used)
 
 
-def test_rows_in_the_interpreter(interpreter: Executor) -> None:
-    interpreter.submit(rows_alone_and_beside_nan).result()
+@pytest.mark.parametrize("check", [rows_alone_and_beside_nan, rounded_rows, layers_by_format])
+def test_in_the_interpreter(interpreter: Executor, check: Callable[[], None]) -> None:
+    interpreter.submit(check).result()
 
 
 @pytest.mark.parametrize(
