@@ -218,6 +218,20 @@ def open_model(config: EngineConfig, on_progress: Callable[[float], None] | None
     return found
 
 
+def check_cards(config: EngineConfig, num_ranks: int) -> None:
+    """Raise CheckpointError unless each of the ranks on this machine has a card of its own, or all a CPU."""
+    if config.device == "cpu" or num_ranks == 1 or not torch.cuda.is_available():
+        return
+    count = torch.cuda.device_count()
+    if count >= num_ranks and ":" not in config.device:
+        return
+    raise CheckpointError(
+        f"model {config.model!r} has {num_ranks} ranks here as parallel says, device {config.device!r}, and "
+        f"torch finds {count} cards: each rank needs its own; set device to 'cuda', and make parallel smaller or "
+        "CUDA_VISIBLE_DEVICES longer where cards are too few, or set device to 'cpu'"
+    )
+
+
 def load_part(
     config: EngineConfig, group: Group, on_progress: Callable[[float], None] | None = None
 ) -> LoadedModel:
@@ -228,6 +242,7 @@ def load_part(
         torch.set_num_threads(max(1, torch.get_num_threads() // min(group.width, group.local_size)))
     loaded: LoadedModel | None = None
     try:
+        check_cards(config, group.local_size)
         part = ModelPart(group, splits_experts=parallel.expert > 1)
         loaded = load_model(config, on_progress, part)
     except Exception as error:  # noqa: BLE001 - `settle` raises it

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from backend.config import EngineConfig
 from backend.errors import CheckpointError
+from backend.parallel.mirror import check_cards
 from backend.types import DraftOptions, GrammarSpec, Request, SamplingParams
 from tests.backend.engine.driving import texts
 from tests.backend.parallel.conftest import TwoRanks
@@ -68,3 +70,33 @@ def test_no_memory_for_pages_is_said_on_all_ranks(two_ranks: TwoRanks) -> None:
     kv.zero(3, 3)
     kv.move(torch.tensor([1]), torch.tensor([2]))
     assert two_ranks.model.with_common_pages(0).num_pages == 64  # both are in step
+
+
+@pytest.mark.parametrize(
+    ("device", "num_ranks", "count", "is_refused"),
+    [
+        ("auto", 2, 2, False),
+        ("cuda", 4, 8, False),
+        ("cpu", 4, 2, False),
+        ("auto", 4, 0, False),  # there is no card: all compute on the CPU
+        ("cuda:1", 1, 2, False),  # of several machines
+        ("auto", 4, 2, True),
+        ("cuda:1", 2, 2, True),
+    ],
+)
+def test_each_rank_needs_a_card(
+    device: str, num_ranks: int, count: int, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    config = EngineConfig(model="m", checkpoint="", device=device)
+    if not is_refused:
+        check_cards(config, num_ranks)
+        return
+    wanted = (
+        f"model 'm' has {num_ranks} ranks here as parallel says, device '{device}', and torch finds {count} "
+    )
+    with pytest.raises(
+        CheckpointError, match=f"^{wanted}cards: each rank needs its own; set device to 'cuda'"
+    ):
+        check_cards(config, num_ranks)
