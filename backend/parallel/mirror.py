@@ -227,8 +227,8 @@ def check_cards(config: EngineConfig, num_ranks: int) -> None:
         return
     raise CheckpointError(
         f"model {config.model!r} has {num_ranks} ranks here as parallel says, device {config.device!r}, and "
-        f"torch finds {count} cards: each rank needs its own; set device to 'cuda', and make parallel smaller or "
-        "CUDA_VISIBLE_DEVICES longer where cards are too few, or set device to 'cpu'"
+        f"torch finds {count} cards: each rank needs its own; set device to 'cuda', and make parallel "
+        "smaller or CUDA_VISIBLE_DEVICES longer where cards are too few, or set device to 'cpu'"
     )
 
 
