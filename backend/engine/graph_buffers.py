@@ -60,6 +60,26 @@ def key_of(step: StepInput, longest: int) -> Key | None:
     return Key(_rounded(num_tokens), _power(num_rows), _power(max(step.query_lens)), *rest)
 
 
+def first_keys(num_rows: int, longest: int) -> list[Key]:
+    """The keys to capture before requests come, the largest first: no other needs more memory.
+
+    After these, decodes of 1, 2, 4 and so on up to all rows, whose contexts are short. `num_rows`: of
+    sequences, `longest`: the longest context.
+    """
+    rows, first = padded_rows(num_rows), min(_FIRST_CONTEXT, longest)
+    keys = [Key(rows, rows, 1, longest), Key(rows, rows, 1, first)]
+    drafted = _MOST_VERIFIED // _power(rows)
+    if 1 < drafted <= longest:
+        keys.insert(0, Key(_MOST_VERIFIED, _power(rows), drafted, longest))
+    keys += [Key(1 << n, 1 << n, 1, first) for n in reversed(range(rows.bit_length()))]
+    return list(dict.fromkeys(keys))
+
+
+def most_tokens(num_rows: int) -> int:
+    """The most tokens that any key has."""
+    return max(padded_rows(num_rows), _MOST_VERIFIED)
+
+
 def padded_rows(count: int) -> int:
     """1, 2, 4, 8, then the next multiple of 8."""
     return _power(count) if count <= 8 else -(-count // 8) * 8
@@ -79,7 +99,7 @@ def _rounded(count: int) -> int:
 
 
 class StaticStep:
-    """One key's buffers. At first they hold padding alone."""
+    """One key's buffers. At first they hold padding alone, in rows with as many tokens as may be."""
 
     def __init__(self, key: Key, page_table: Tensor, spare: tuple[int, int]) -> None:
         """`spare`: the row of `page_table` and the slot in KV memory that padding has."""
@@ -93,15 +113,17 @@ class StaticStep:
         order = torch.arange(2 * num_tokens + 2, dtype=torch.int32, device=device)
         # Starts of sequences by their number, where the first ones have one token each and the others none.
         self._starts = order.clamp(max=num_tokens)
+        row_tokens = key.row_tokens
+        lens = [min(row_tokens, num_tokens - begin) for begin in range(0, num_tokens, row_tokens)]
         on_device = DeviceStep(
-            query_starts=self._starts[: num_sequences + 1].clone(),
-            context_lens=words(num_sequences, 1),
+            query_starts=(order[: num_sequences + 1] * row_tokens).clamp_(max=num_tokens),
+            context_lens=words(num_sequences, row_tokens),
             rows=words(num_sequences, self._spare_row),
             page_table=page_table,
             positions=words(num_tokens),
             ancestors=None,
             order=order[:num_sequences].clone(),
-            chain_lens=[key.row_tokens] * num_sequences,
+            chain_lens=[row_tokens] * num_sequences,
             tree_lens=[],
             longest_context=key.longest_context,
         )
@@ -109,9 +131,9 @@ class StaticStep:
             token_ids=words(num_tokens),
             slots=torch.full((num_tokens,), self._spare_slot, dtype=torch.int64, device=device),
             on_device=on_device,
-            query_lens=[1] * num_tokens,
-            context_lens=[1] * num_tokens,
-            rows=[self._spare_row] * num_tokens,
+            query_lens=lens,
+            context_lens=[row_tokens] * len(lens),
+            rows=[self._spare_row] * len(lens),
         )
         self._slots, self._device_slots = np.full(num_tokens, _NO_SLOT), None
         if key.num_adapters:

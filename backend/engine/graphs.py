@@ -1,6 +1,6 @@
 """Replays steps as CUDA graphs: one launch instead of some hundred for each forward pass.
 
-A graph is captured when a step of its key comes for the second time, as some come once: rows rounded up to 1,
+A graph is captured at start, or when a step of its key comes for the second time: rows rounded up to 1,
 2, 4, 8, then by 8; the number of adapters; where drafts are verified also the tokens, and those of the row
 with the most; and the longest context rounded up, on which the grid of attention depends. It reads weights,
 KV memory and static buffers (graph_buffers.py), into which each step is copied; where layers get other memory
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backend.engine.graph_buffers import Key, StaticStep, key_of
+from backend.engine.graph_buffers import Key, StaticStep, first_keys, key_of, most_tokens
 from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
 from backend.models.loaded import LoadedModel
@@ -75,7 +75,9 @@ class StepGraphs:
         self._model = model
         self._storage = storage
         self._capture: Capture | None = capture
-        self._longest = limits[1]
+        self._limits = limits
+        shape = most_tokens(limits[0]), model.config.hidden_size
+        self._result = torch.empty(shape, dtype=model.dtype, device=model.device)  # of all graphs
         self._spare = limits[0], (storage.num_pages - 1) * PAGE_TOKENS
         self._graphs: dict[Key, _Graph] = {}
         self._seen: set[Key] = set()
@@ -97,7 +99,7 @@ class StepGraphs:
         if slots_version != self._slots_version:
             self._slots_version, self._adapts = slots_version, True
             self._dropped = [self._graphs.pop(key) for key in self.keys if key.num_adapters]
-        key = key_of(step, self._longest)
+        key = key_of(step, self._limits[1])
         if self._capture is None or key is None or (key.num_adapters and not self._adapts):
             return None
         graph = self._graphs.get(key)
@@ -107,16 +109,21 @@ class StepGraphs:
                 return None
             static = StaticStep(key, step.on_device.page_table, self._spare)
             static.fill(step)
-            graph = self._captured(static, key)
+            graph = self._captured(key, static)
             if graph is None:
                 return None
-            self._graphs[key] = graph
         graph.static.fill(step)
         graph.replay()
         return graph.result[: step.token_ids.shape[0]]
 
-    def _captured(self, static: StaticStep, key: Key) -> _Graph | None:
-        """The graph of a step in static buffers; None, and for all of its kind, if it cannot be captured."""
+    def capture_first(self, page_table: Tensor) -> None:
+        """Capture what most steps need, before they come; the largest first, whose memory others share."""
+        for key in first_keys(*self._limits):
+            if self._capture is not None and key not in self._graphs:
+                self._captured(key, StaticStep(key, page_table, self._spare))
+
+    def _captured(self, key: Key, static: StaticStep) -> _Graph | None:
+        """The key's graph; None, and for all of its kind, if it cannot be captured."""
         assert self._capture is not None
         try:
             result, replay = self._capture(lambda: self._compute(static.step_input))
@@ -128,10 +135,12 @@ class StepGraphs:
                 self._capture = None
                 self._graphs.clear()
             return None
-        return _Graph(static, result, replay)
+        self._graphs[key] = _Graph(static, result, replay)
+        return self._graphs[key]
 
     def _compute(self, step: StepInput) -> Tensor:
-        return self._model.forward(step.token_ids, self._model.open(step, self._storage))
+        hidden = self._model.forward(step.token_ids, self._model.open(step, self._storage))
+        return self._result[: hidden.shape[0]].copy_(hidden)
 
 
 def fits_graphs(storage: KVStorage, num_pages: int) -> bool:

@@ -112,6 +112,12 @@ class ModelRunner:
         return step.read()
 
     @_on_device()
+    def capture_graphs(self) -> None:
+        """Capture the graphs that most decode steps need, if steps are replayed."""
+        if self.graphs is not None:
+            self.graphs.capture_first(self._table.page_table.on_device)
+
+    @_on_device()
     def launch(self, plan: Plan) -> _LaunchedStep:
         """Prepare, and queue the forward pass. Raises as `run`."""
         if self._adapters is not None:

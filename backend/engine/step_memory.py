@@ -9,6 +9,7 @@ import torch
 
 from backend.config import EngineConfig
 from backend.engine.capacity import is_measured, state_slots
+from backend.engine.graphs import Capture, CudaCapture
 from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError, StepTooLarge
@@ -69,15 +70,25 @@ class CardMeter:
         return torch.cuda.max_memory_reserved(self._device) - self._before
 
 
-def step_bytes(config: EngineConfig, model: LoadedModel, *, has_adapters: bool) -> int | None:
+def step_bytes(
+    config: EngineConfig, model: LoadedModel, *, has_adapters: bool, has_graphs: bool
+) -> int | None:
     """Memory to keep for steps; None where KV memory does not depend on it. Raises CheckpointError."""
     if not is_measured(config, model.device):
         return None
-    return measure_step(config, model, CardMeter(model.device), has_adapters=has_adapters)
+    capture = CudaCapture(model.device) if has_graphs else None
+    return measure_step(config, model, CardMeter(model.device), capture, has_adapters=has_adapters)
 
 
-def measure_step(config: EngineConfig, model: LoadedModel, meter: StepMeter, *, has_adapters: bool) -> int:
-    """Memory that the largest step takes beside weights and KV memory, and a margin.
+def measure_step(
+    config: EngineConfig,
+    model: LoadedModel,
+    meter: StepMeter,
+    capture: Capture | None = None,
+    *,
+    has_adapters: bool,
+) -> int:
+    """Memory that the first graphs and the largest step take beside weights and KV memory, and a margin.
 
     Raises CheckpointError where the device has no memory for it.
     """
@@ -94,10 +105,12 @@ def measure_step(config: EngineConfig, model: LoadedModel, meter: StepMeter, *, 
         kv_dtype="",
         max_running=rows,
     )
-    storage = model.new_kv_storage(1, rows, config.model)
+    storage = model.new_kv_storage(1 + (capture is not None), rows, config.model)  # one for padding
     meter.begin()
     try:
-        ModelRunner(model, storage, facts, rows).run(plan)
+        runner = ModelRunner(model, storage, facts, rows, capture=capture)
+        runner.capture_graphs()
+        runner.run(plan)
     except StepTooLarge as error:
         raise CheckpointError(
             f"{model.device} has no memory for the largest step of model {config.model!r}, {plan.num_tokens} "
@@ -105,7 +118,9 @@ def measure_step(config: EngineConfig, model: LoadedModel, meter: StepMeter, *, 
             "max_running, end what else is on the card, or quantize the weights"
         ) from None
     peak = meter.peak_bytes()
-    logger.info("the largest step, %d tokens and %d requests, takes %d bytes", plan.num_tokens, rows, peak)
+    logger.info(
+        "graphs and the largest step, %d tokens and %d requests, take %d bytes", plan.num_tokens, rows, peak
+    )
     return peak + peak // _MARGIN
 
 

@@ -67,10 +67,10 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     adapters = open_adapters(config, model)  # before KV memory is measured: slots take theirs on a GPU
     if isinstance(model, MirroredModel):
         config = model.with_common_pages(loaded.page_bytes)
-    step = step_bytes(config, model, has_adapters=bool(adapters.infos))
-    facts = runner_facts(config, model, loaded.page_bytes, step)
     is_ahead = _is_ahead(config, model)
     has_graphs = is_ahead and not config.enforce_eager
+    step = step_bytes(config, model, has_adapters=bool(adapters.infos), has_graphs=has_graphs)
+    facts = runner_facts(config, model, loaded.page_bytes, step)
     storage = model.new_kv_storage(
         facts.num_pages + has_graphs,  # one for padding
         *(facts.num_states, config.model),
@@ -81,6 +81,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     opened = loaded.open(storage, capture)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)
+    runner.capture_graphs()
     # In a separate engine: prefix tree and step-time estimates must not remember the slow first steps.
     always = msgspec.structs.replace(config.speculative, adaptive=False)
     warmed = Engine(msgspec.structs.replace(config, speculative=always), runner, drafters=opened.drafters)

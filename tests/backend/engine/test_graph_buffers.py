@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from backend.engine.graph_buffers import StaticStep, key_of, padded_rows
+from backend.engine.graph_buffers import StaticStep, first_keys, key_of, most_tokens, padded_rows
 from backend.layers.step_input import StepInput, step_of_tables
 
 LONGEST, SPARE = 30_000, (9, 80)
@@ -42,6 +42,22 @@ def test_keys() -> None:
     assert key([3, 1], 64, {0: (-1, -1)}) is None, "so are trees"
 
 
+def test_first_keys_begin_with_the_largest() -> None:
+    assert first_keys(100, LONGEST)[:3] == [
+        (256, 128, 2, LONGEST, 0),
+        (104, 104, 1, LONGEST, 0),
+        (104, 104, 1, 2048, 0),
+    ]
+    assert [key[:4] for key in first_keys(3, 1000)] == [
+        *((256, 4, 64, 1000), (4, 4, 1, 1000), (2, 2, 1, 1000), (1, 1, 1, 1000))
+    ]
+    for num_rows in (1, 7, 20, 300):
+        keys = first_keys(num_rows, LONGEST)
+        sizes = [(key.longest_context, key.num_tokens) for key in keys]
+        assert sizes == sorted(sizes, reverse=True) and keys[0].num_tokens == most_tokens(num_rows)
+        assert key_of(step_of([1] * num_rows), LONGEST) in keys, "that of all rows"
+
+
 def test_every_step_fits_in_the_buffers_of_its_key() -> None:
     rng = random.Random(1)
     for _ in range(200):
@@ -50,6 +66,10 @@ def test_every_step_fits_in_the_buffers_of_its_key() -> None:
         key = key_of(step, LONGEST)
         assert key is not None
         static = StaticStep(key, step.on_device.page_table, SPARE)
+        first = static.step_input
+        starts = np.cumsum([0, *first.query_lens]).tolist()
+        assert first.on_device.query_starts.tolist()[: len(starts)] == starts and starts[-1] == key.num_tokens
+        assert max(first.query_lens) == key.row_tokens and set(first.rows) == {SPARE[0]}
         for each in (step_of([*lens, *[1] * (key.num_tokens - sum(lens))]), step_of([lens[0]]), step):
             static.fill(each)  # what was there before is gone
         own, total, count = static.step_input, key.num_tokens, sum(lens)

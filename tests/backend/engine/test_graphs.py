@@ -179,6 +179,25 @@ def test_replayed_steps_draw_what_eager_ones_draw(
     assert all(page.any() for page in padding), "padding is in the last page"
 
 
+def test_the_usual_graphs_are_captured_before_requests_come(
+    model: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = texts(new_engine(model, folder, None)[0], requests())
+    graphs = StandInGraphs()
+    note_steps(monkeypatch, graphs)
+    engine, runner = new_engine(model, folder, graphs)
+    owned = [bytes_or_floats(layer[:NUM_PAGES]).clone() for layer in runner._storage.layers]
+    runner.capture_graphs()
+    assert runner.graphs is not None
+    keys = runner.graphs.keys
+    assert [key.num_tokens for key in keys] == [256, 16, 8, 4, 2, 1]
+    for layer, before in zip(runner._storage.layers, owned, strict=True):
+        assert torch.equal(bytes_or_floats(layer[:NUM_PAGES]), before), "no page of a sequence changes"
+    lengths = compare_steps(monkeypatch, model, runner)
+    assert texts(engine, requests()) == wanted
+    assert runner.graphs.keys == keys and {len(step) for step in lengths} >= {1, 11}
+
+
 @pytest.mark.parametrize("is_ahead", [False, True])
 def test_replayed_steps_verify_as_eager_ones_do(
     model: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, is_ahead: bool

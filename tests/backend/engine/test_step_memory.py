@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,20 @@ def test_the_largest_step_is_computed(
     assert meter.draws == [5 if drafter == "none" else 1 + 4 * (1 + 3)]
 
 
+def test_graphs_are_measured_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, model = small(tmp_path, "qwen3")
+    meter, captured = Meter(monkeypatch), []
+
+    def capture(function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        assert meter.calls == ["begin"]
+        captured.append(result := function())
+        return result, lambda: None
+
+    assert measure_step(config, model, meter, capture, has_adapters=False) == 800 + 100
+    assert meter.tokens == [256, 8, 4, 2, 1, 96], "the largest first, whose memory the others share"
+    assert len({result.untyped_storage().data_ptr() for result in captured}) == 1
+
+
 def test_tokens_are_those_of_a_step_and_contexts_the_longest(tmp_path: Path) -> None:
     config, model = small(tmp_path, "qwen3", max_batch_tokens=2 * CONTEXT)
     plan = largest_plan(config, model, 5, has_adapters=True)
@@ -106,4 +121,4 @@ def test_it_is_measured_only_where_memory_is_counted_by_it(tmp_path: Path) -> No
     assert not is_measured(msgspec.structs.replace(config, num_pages=9), card)
     assert not is_measured(msgspec.structs.replace(config, kv_cache_bytes=1 << 20), card)
     assert not is_measured(config, torch.device("cpu"))
-    assert step_bytes(config, model, has_adapters=False) is None
+    assert step_bytes(config, model, has_adapters=False, has_graphs=False) is None
