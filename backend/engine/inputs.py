@@ -23,6 +23,7 @@ from backend.kernels.upload import Array, upload
 from backend.layers.step_input import Layout, StepInput, WindowedPages, Words, lay_out
 from backend.sampling.logits import Ints
 from backend.sampling.sampler import SamplingBatch
+from backend.speculative.late import LateDrafts
 from backend.speculative.tree import paths
 from backend.types import Plan, ScheduledChunk, tree_depths
 
@@ -57,6 +58,7 @@ class PreparedStep:
     sampling_words: Tensor | None  # [N, 8] the same on a GPU, see SamplingBatch.words
     offsets: list[int]  # [B] index of each chunk's first token
     has_drafts: bool  # False: N = R
+    late: list[int]  # roll-outs of which it verifies late drafts
 
     @property
     def has_trees(self) -> bool:
@@ -74,8 +76,13 @@ class PreparedStep:
         return before
 
 
-def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep:
-    """Bind rows, and build the input of the forward pass on `device`."""
+def prepare(
+    plan: Plan, table: StateTable, device: torch.device, late: LateDrafts | None = None
+) -> PreparedStep:
+    """Bind rows, and build the input of the forward pass on `device`.
+
+    `late`: the drafts that only the device knows.
+    """
     chunks = plan.chunks
     rows = table.bind(chunks)
     token_ids = _token_ids(chunks)
@@ -103,12 +110,19 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
         arrays += [draws.rows, pending, rows[layout.owners[pending]]]
     if windows is not None:
         arrays += [windows.slots(*places), windows.changes()]
+    late_numbers: list[int] = []
+    if late is not None and plan.num_drafts:
+        late_numbers, *found = late.find(token_ids)
+        arrays += found
     if has_triton(device):  # what kernels in Triton alone read
         arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
     uploaded = upload(arrays, device)
     slots, ids, positions, starts, contexts, own_rows, bits, order, drawn_after, *others = uploaded
     drawn_rows, others = _take_pending(table, ids, others)
     windowed, others = _windowed(windows, others)
+    if late is not None and plan.num_drafts:
+        late.put(ids, late_numbers, *others[:2])
+        others = others[2:]
     sampling_words, device_slots = None, None
     if others:
         changes, sampling_words, *parts = others
@@ -131,7 +145,7 @@ def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep
     )
     offsets, has_drafts = layout.starts[:-1].tolist(), plan.num_drafts > 0
     on_device = drawn_after, drawn_rows, sampling, sampling_words
-    return PreparedStep(step_input, *draws, *on_device, offsets, has_drafts)
+    return PreparedStep(step_input, *draws, *on_device, offsets, has_drafts, late_numbers)
 
 
 def _token_ids(chunks: list[ScheduledChunk]) -> Words:

@@ -34,6 +34,7 @@ from backend.sampling.logprobs import prompt_logprobs, scores, token_records
 from backend.sampling.sampler import Sampler
 from backend.speculative.backoff import FailureGuard
 from backend.speculative.drafter import StepObserver
+from backend.speculative.late import LateDrafts
 from backend.speculative.verify import Verdict, detours, verify
 from backend.types import PAGE_TOKENS, Plan, ScheduledChunk, Sequence, TokenLogprobs
 
@@ -79,6 +80,7 @@ class ModelRunner:
         self._is_ahead = is_ahead and storage.states is None
         self._adapters = adapters
         self.observers: list[StepObserver] = []
+        self.late = LateDrafts()
         self._guards: dict[str, FailureGuard] = {}  # of observers, by the name of their class
         self._step = 0
         self._storage = storage
@@ -124,7 +126,7 @@ class ModelRunner:
             self._adapters.fill(plan)
         if self._storage.states is not None:
             self._restore_states(plan, self._storage.states)
-        step = prepare(plan, self._table, self._model.device)
+        step = prepare(plan, self._table, self._model.device, self.late)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
         hidden = None
@@ -153,7 +155,7 @@ class ModelRunner:
         token_ids, is_sound = self._sampler.sample(logits, step.sampling, step.sampling_words)
         if table.last_draws is not None and step.drawn_rows is not None:
             table.last_draws.index_copy_(0, step.drawn_rows, token_ids.int())
-        parts = [token_ids, is_sound, *launched.checks]
+        parts = [token_ids, is_sound, *self.late.results(step.late), *launched.checks]
         if wanted:
             parts += scores(original.logits, token_ids[original.rows], max(wanted.values()))
         launched.wanted, launched.download = wanted, Download(parts)
@@ -165,6 +167,8 @@ class ModelRunner:
         found = launched.download.read()  # the step's one wait
         if step.sampled:
             token_ids, soundness, *others = found
+            self.late.read(step.late, others[: len(step.late)])
+            others = others[len(step.late) :]
             is_finite, scored = others[: len(checked)], others[len(checked) :]
             result = self._result(launched, token_ids, list(map(bool, soundness)), scored)
         else:
@@ -277,7 +281,8 @@ class ModelRunner:
         A draw after a rejected draft token is invalid.
         """
         parents = [chunk.parents for chunk in step.sampled] if step.has_trees else None
-        verdict = verify([chunk.draft for chunk in step.sampled], token_ids, parents)
+        drafts = [self.late.values(chunk.draft) for chunk in step.sampled]
+        verdict = verify(drafts, token_ids, parents)
         if verdict.paths:
             self._move_accepted_paths(step, verdict, streams)
         spans = [verdict.draws(chunk) for chunk in range(len(verdict.token_ids))]

@@ -78,7 +78,7 @@ def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:
     )
     capture = CudaCapture(model.device) if has_graphs else None
     runner = ModelRunner(model, storage, facts, facts.max_running, adapters, is_ahead, capture)
-    opened = loaded.open(storage, capture)
+    opened = loaded.open(storage, capture, runner.late)
     runner.observers += opened.observers
     report_progress("warming_up", 1.0)
     runner.capture_graphs()

@@ -9,7 +9,7 @@ copies and waits (rollout.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,9 @@ from backend.layers.attention import AttentionContext
 from backend.layers.step_input import Ints, StepInput
 from backend.sampling.download import Download
 from backend.speculative import MIN_PATH_PROBABILITY
+from backend.speculative.late import LateDrafts, needs_values
 from backend.types import PAGE_TOKENS, Draft
+from backend.types import Sequence as TokenSequence
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class Ahead:
     tokens: int  # drafted, of each
     longest: int  # context, drafted tokens included
     capture: Capture | None = None  # None: without graphs
+    late: LateDrafts | None = None  # None: drafts are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,9 @@ class Chains:
         )
 
     def stored(self) -> StepInput:
-        """A token of each chain over the known tokens alone."""
-        return self._step(self.token_ids, self.slots[0], self.places[0], self.places[0], 0)
+        """A token of each chain over the known tokens alone; over one of no meaning where there is none."""
+        lens = self.places[0].clamp(min=1)
+        return self._step(self.token_ids, self.slots[0], lens, self.places[0], 0)
 
     def _step(
         self, token_ids: Tensor, slots: Tensor, context_lens: Tensor, places: Tensor, num_more: int
@@ -77,7 +81,7 @@ class Chains:
             *(self.starts, context_lens, rows, self.page_table, places, None),
             *(rows, ones, [], self.longest),
         )
-        contexts = [length + num_more for length in self.lengths]
+        contexts = [max(1, length + num_more) for length in self.lengths]
         return StepInput(token_ids, slots, on_device, ones, contexts, list(range(len(ones))))
 
 
@@ -130,6 +134,7 @@ class RollOuts:
         self._longest = ahead.longest
         self._padding_page = padding_page
         self._capture = ahead.capture
+        self._late = ahead.late
         self._seen: set[tuple[int, ...]] = set()
         self._graphs: dict[tuple[int, ...], _Graph] = {}
 
@@ -180,6 +185,14 @@ class RollOuts:
         graph.replay()
         return graph.result.clone()  # graphs share their memory
 
+    def drafts(self, result: Tensor, sequences: Iterable[TokenSequence], limits: list[int]) -> list[Draft]:
+        """The chains of a roll-out of these sequences: late ones of these lengths, or its likely tokens."""
+        if self._late is not None and not any(map(needs_values, sequences)):
+            return self._late.add(result, limits)
+        ((*rows, counts),) = Download([result]).read()
+        chains = list(zip(*rows, strict=True))
+        return [list(chains[i][: min(counts[i], limit)]) for i, limit in enumerate(limits)]
+
     def _captured(self, capture: Capture, static: list[Tensor], lengths: list[int]) -> _Graph | None:
         """The graph of a roll-out; None, for good, where it cannot be captured."""
         longest = min(static[2].shape[1] * PAGE_TOKENS, self._longest)
@@ -196,16 +209,6 @@ class RollOuts:
         token_ids, slots, table, places, context_lens, starts, *others = uploaded
         chains = Chains(token_ids, slots, table, places, context_lens, starts, others, lengths, longest)
         return roll_out_chains(chains, self._begin(chains))
-
-
-def read_chains(result: Tensor, limits: list[int]) -> list[Draft]:
-    """Wait for a roll-out: its likely tokens, at most `limits`."""
-    ((*rows, counts),) = Download([result]).read()
-    chains = zip(*rows, strict=True)
-    return [
-        list(chain[: min(count, limit)])
-        for chain, count, limit in zip(chains, counts[: len(limits)], limits, strict=False)
-    ]
 
 
 @dataclass(frozen=True, slots=True)

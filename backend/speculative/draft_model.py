@@ -26,7 +26,7 @@ from backend.models.decoder import Decoder
 from backend.models.families import FAMILIES
 from backend.models.precision import choose_precision
 from backend.models.weights import WeightReader
-from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts, read_chains
+from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts
 from backend.speculative.drafter import Drafter
 from backend.speculative.rollout import (
     Beam,
@@ -117,6 +117,7 @@ class DraftModelDrafter(Drafter):
         self._network = network
         self._spare_page = num_pages  # for what goes on behind a chain's limit
         self._storage = KVStorage(network.kv_layout, num_pages + (ahead is not None))
+        self._late = None if ahead is None else ahead.late
         self._roll_outs = None
         if ahead is not None:
             longest = min(ahead.longest, network.max_position_tokens + ahead.tokens)
@@ -165,6 +166,8 @@ class DraftModelDrafter(Drafter):
             mirror = self._mirrors[sequence] = _Mirror(own)
         elif mirror.written:
             own = mirror.own
+            if self._late is not None:
+                mirror.written = [*self._late.values(mirror.written)]
             begin = own.num_computed_tokens
             kept, limit = 0, min(len(mirror.written), len(own.tokens) - 1 - begin)
             while kept < limit and mirror.written[kept] == own.tokens[begin + kept]:
@@ -193,7 +196,7 @@ class DraftModelDrafter(Drafter):
         new = [own.tokens[start:end] for own, start, end in zip(owns, starts, ends, strict=True)]
         if self._roll_outs is not None:
             result = self._rolled_out(self._roll_outs, new, pages, ends, max(limits))
-            return [[] for _ in owns] if result is None else read_chains(result, limits)
+            return [[] for _ in owns] if result is None else self._roll_outs.drafts(result, owns, limits)
         if network.chain is not None:
             return roll_out_compiled(network.chain, self._storage, new, starts, pages, limits, keeps=True)
         hidden = self._forward(torch.tensor([id_ for ids in new for id_ in ids]), pages, starts, counts)

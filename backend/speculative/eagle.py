@@ -30,15 +30,7 @@ from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
 from backend.speculative import BRANCHES
-from backend.speculative.device_chains import (
-    Ahead,
-    Chains,
-    Level,
-    RollOuts,
-    Spare,
-    context_of,
-    read_chains,
-)
+from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts, Spare, context_of
 from backend.speculative.drafter import Drafter
 from backend.speculative.heads import (
     HeadReader,
@@ -166,7 +158,8 @@ class EagleDrafter(Drafter):
         """Store the missing slots; the last one, whose page may not be there yet, begins the roll-out."""
         network = self._network
         if self._roll_outs is not None:
-            return read_chains(self._rolled_out(self._roll_outs, sequences, max(limits)), limits)
+            result = self._rolled_out(self._roll_outs, sequences, max(limits))
+            return self._roll_outs.drafts(result, sequences, limits)
         if network.chain is not None and self._trees is None:
             return self._compiled(network.chain, sequences, limits)
         for sequence in sequences:

@@ -16,6 +16,7 @@ from backend.speculative.draft_model import DraftModelDrafter, load_draft_model
 from backend.speculative.drafter import Drafter, StepObserver
 from backend.speculative.eagle import EagleDrafter, load_eagle
 from backend.speculative.heads import HiddenStates, max_model_tokens
+from backend.speculative.late import LateDrafts
 from backend.speculative.medusa import MedusaDrafter, load_medusa
 from backend.speculative.mixture_of_attentions import MixtureDrafter, load_mixture
 from backend.speculative.tree import TreeBudget
@@ -56,15 +57,21 @@ class LoadedDrafters:
         return own + PAGE_TOKENS * self._state_size * self.model.dtype.itemsize
 
     def open(
-        self, storage: KVStorage, capture: Capture | None = None, *, is_ahead: bool | None = None
+        self,
+        storage: KVStorage,
+        capture: Capture | None = None,
+        late: LateDrafts | None = None,
+        *,
+        is_ahead: bool | None = None,
     ) -> OpenDrafters:
         """For an engine with this KV memory; with graphs where there is a `capture`.
 
+        `late`: those of the runner that is to verify what drafters propose before it is read.
         `is_ahead`: whether chains do not wait for their device; None: if it is a GPU.
         """
         if is_ahead is None:
             is_ahead = storage.layout.device.type == "cuda"
-        ahead = replace(self.ahead, capture=capture) if is_ahead else None
+        ahead = replace(self.ahead, capture=capture, late=late) if is_ahead else None
         states = HiddenStates(storage.num_pages, self._state_size, self.model.dtype, self.model.device)
         drafters = [loaded.open(storage, states, ahead) for loaded in self.each]
         observers: list[StepObserver] = [each for each in drafters if isinstance(each, MixtureDrafter)]
@@ -117,12 +124,16 @@ def _eagle(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDraft
 def _medusa(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_medusa(model, folder)
     trees = _trees(config, min(config.speculative.max_tokens, network.num_heads))
-    return LoadedDrafter(0, lambda _, states, __: MedusaDrafter(network, states, trees), reads_states=True)
+    return LoadedDrafter(
+        0, lambda _, states, ahead: MedusaDrafter(network, states, trees, ahead), reads_states=True
+    )
 
 
 def _mixture(config: EngineConfig, model: LoadedModel, folder: str) -> LoadedDrafter:
     network = load_mixture(config, model, folder)
-    return LoadedDrafter(network.kv_layout.page_bytes, lambda storage, *_: MixtureDrafter(network, storage))
+    return LoadedDrafter(
+        network.kv_layout.page_bytes, lambda storage, _, ahead: MixtureDrafter(network, storage, ahead)
+    )
 
 
 def _trees(config: EngineConfig, depth: int) -> TreeBudget | None:

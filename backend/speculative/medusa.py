@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from backend.kernels.upload import upload
+from backend.kv.manager import pages_for
 from backend.models.decoder import Decoder
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts
 from backend.speculative.drafter import Drafter
 from backend.speculative.heads import HeadShape, HiddenStates, head_precision, read_shape, slots_of
 from backend.speculative.rollout import Beam, roll_out
@@ -75,18 +79,31 @@ class MedusaDrafter(Drafter):
     name = "medusa"
     is_cheap = False
 
-    def __init__(self, network: MedusaNetwork, states: HiddenStates, trees: TreeBudget | None = None) -> None:
-        """`trees`: None for chains."""
+    def __init__(
+        self,
+        network: MedusaNetwork,
+        states: HiddenStates,
+        trees: TreeBudget | None = None,
+        ahead: Ahead | None = None,
+    ) -> None:
+        """`trees`: None for chains. `ahead`: these do not wait for a device."""
         self._network = network
         self._states = states
         self._trees = trees
+        self._roll_outs = None if ahead is None or trees else RollOuts(ahead, self._begin, 0)
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """A chain or tree from each sequence's last state, at most as deep as there are heads."""
         slots = [slots_of(sequence, [sequence.num_computed_tokens - 1])[0] for sequence in sequences]
         depths = [min(k, self._network.num_heads) for k in ks]
-        index = torch.tensor(slots, device=self._network.output.device)
+        device = self._network.output.device
+        if self._roll_outs is not None:  # which reads no keys
+            nothing, table = [0] * len(slots), np.zeros((len(slots), pages_for(max(depths))), dtype=np.int64)
+            arrays, lengths = self._roll_outs.arrays(nothing, nothing, table, max(depths), np.array(slots))
+            result = self._roll_outs.run(upload(arrays, device), lengths)
+            return self._roll_outs.drafts(result, sequences, depths)
+        index = torch.tensor(slots, device=device)
         logits = self._network.logits(self._states.at(index), max(depths))
 
         def advance(beam: Beam) -> Tensor:
@@ -94,3 +111,7 @@ class MedusaDrafter(Drafter):
             return logits[beam.level].repeat_interleave(beam.is_seen.shape[1], dim=0)
 
         return roll_out(logits[0], advance, depths, self._trees)
+
+    def _begin(self, chains: Chains) -> Level:
+        logits = iter(self._network.logits(self._states.at(chains.others[0]), len(chains.slots)))
+        return lambda _: next(logits)

@@ -18,12 +18,13 @@ from torch import Tensor
 from backend.config import EngineConfig
 from backend.errors import CheckpointError
 from backend.kernels import draft_chain
-from backend.kernels.paged_attention import Group, paged_attention
+from backend.kernels.paged_attention import Group, WindowPlan, paged_attention
 from backend.kernels.rotary import Angles, rotate
 from backend.kernels.tiles import in_tiles
+from backend.kernels.upload import upload
 from backend.kv.manager import pages_for
 from backend.kv.storage import KVLayout, KVStorage
-from backend.layers.attention import Attention
+from backend.layers.attention import Attention, AttentionContext
 from backend.layers.linear import Linear
 from backend.layers.norm import RMSNorm
 from backend.layers.rope import Rope
@@ -31,9 +32,10 @@ from backend.layers.step_input import StepInput
 from backend.models.decoder import Decoder, DecoderLayer
 from backend.models.loaded import LoadedModel
 from backend.models.weights import WeightReader
+from backend.speculative.device_chains import Ahead, Chains, Level, RollOuts, Spare, context_of
 from backend.speculative.draft_length import step_clock
 from backend.speculative.drafter import Capture, Drafter
-from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, read_shape
+from backend.speculative.heads import HeadReader, LayerShape, max_model_tokens, read_shape, slots_of
 from backend.speculative.rollout import Beam, Bools, RolloutKV, page_table, roll_out, roll_out_compiled
 from backend.types import PAGE_TOKENS, Draft, Plan, ScheduledChunk, Sequence
 
@@ -91,7 +93,9 @@ class CrossAttention:
         rotate(keys, angles, self.key_norm.weight, self.key_norm.eps)
         return found
 
-    def __call__(self, x: Tensor, added: Tensor, stored: Tensor, plan: list[Group], angles: Angles) -> Tensor:
+    def __call__(
+        self, x: Tensor, added: Tensor, stored: Tensor, plan: WindowPlan | list[Group], angles: Angles
+    ) -> Tensor:
         """x [B, D], to which `added` is added in place, → [B, D], over `stored` pages."""
         queries = self.queries(self.norm(x, added)).view(len(x), *self.query_norm.weight.shape)
         rotate(queries, angles, self.query_norm.weight, self.query_norm.eps)
@@ -123,21 +127,24 @@ class MixtureNetwork:
         kv.write(CROSS, slots, torch.nan_to_num_(memory))  # what is multiplied by 0 must leave no trace
 
     def logits(
-        self, token_ids: Tensor, positions: list[int], seen: Tensor | None, kvs: tuple[RolloutKV, RolloutKV]
+        self,
+        token_ids: Tensor,
+        context: AttentionContext,
+        stored: WindowPlan | list[Group],
+        target: AttentionContext | None,
     ) -> Tensor:
-        """Logits [B, vocabulary] after a drafted token of each sequence; `kvs`: its own and the target's."""
-        kv, target_kv = kvs
-        index, longest = torch.tensor(positions, device=token_ids.device), max(positions) + 1
-        angles = self.rope(index, longest)
+        """Logits [B, vocabulary] after a drafted token of each sequence.
+
+        `context` and `target`: of its own layer and of the target's last ones; `stored`: over known tokens.
+        """
         x = F.embedding(token_ids, self.embedded)
-        attended = self.layer.attention(self.layer.attention_norm(x), kv.next(seen, angles))
-        crossed = self.cross(x, attended, kv.kv.layers[CROSS], kv.stored(x.dtype), angles)
+        attended = self.layer.attention(self.layer.attention_norm(x), context)
+        crossed = self.cross(x, attended, context.kv.layers[CROSS], stored, context.angles)
         fed = self.layer.feed_forward(self.layer.mlp_norm(x, crossed))
         x = self.output_norm(x, fed)
-        if self.target_layers:
-            context = target_kv.next(seen, self.target.rope(index, longest))
+        if target is not None:
             for layer in self.target_layers:
-                x += layer(x, context)
+                x += layer(x, target)
         return self.target.logits(x)
 
 
@@ -162,6 +169,7 @@ def load_mixture(config: EngineConfig, model: LoadedModel, folder: str) -> Mixtu
             kv_layout=head.kv_layout(2),
             chain=None,
         )
+        head.rope.reserve(most_tokens + config.speculative.max_tokens)
     chain = head.chain(network.embedded, network.layer, config)
     if chain is None or shape.target_layers:
         return network
@@ -249,12 +257,21 @@ class MixtureDrafter(Drafter):
     name = "mixture_of_attentions"
     is_cheap = False
 
-    def __init__(self, network: MixtureNetwork, target: KVStorage) -> None:
-        """`target`: the target's KV memory."""
+    def __init__(self, network: MixtureNetwork, target: KVStorage, ahead: Ahead | None = None) -> None:
+        """`target`: the target's KV memory. `ahead`: chains do not wait for their device.
+
+        Those of a head that runs layers of the target do, over copies of its pages.
+        """
         self.capture = Capture(step_clock(target.layout.device))
         self._network = network
         self._target = target
-        self._storage = KVStorage(network.kv_layout, target.num_pages)
+        self._roll_outs, num_spare = None, 0
+        if ahead is not None and not network.target_layers:
+            self._spare = Spare(target.num_pages, pages_for(PAGE_TOKENS - 1 + ahead.tokens))
+            num_spare = ahead.rows * self._spare.each + 1
+            self._roll_outs = RollOuts(ahead, self._begin, target.num_pages + num_spare - 1)
+            self._longest = ahead.longest
+        self._storage = KVStorage(network.kv_layout, target.num_pages + num_spare)
         self._is_captured = np.zeros(target.num_pages, dtype=bool)  # pages of which all tokens were
 
     @property
@@ -285,7 +302,7 @@ class MixtureDrafter(Drafter):
 
     def _memorise(self, step: StepInput, layers: list[Tensor], is_wanted: list[bool]) -> None:
         """Make and store keys and values of the tokens of these sequences."""
-        rows = torch.from_numpy(np.flatnonzero(np.repeat(is_wanted, step.query_lens))).to(step.slots.device)
+        (rows,) = upload([np.flatnonzero(np.repeat(is_wanted, step.query_lens))], step.slots.device)
         streams = torch.stack([layer[rows] for layer in layers], dim=1)
         angles = self._network.rope(step.positions[rows], max(step.context_lens))
         self._network.memorise(step.token_ids[rows], angles, streams, step.slots[rows], self._storage)
@@ -307,6 +324,9 @@ class MixtureDrafter(Drafter):
 
     def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
         network = self._network
+        if self._roll_outs is not None:
+            result = self._rolled_out(self._roll_outs, sequences, max(limits))
+            return self._roll_outs.drafts(result, sequences, limits)
         known = [sequence.num_computed_tokens for sequence in sequences]
         pages = [sequence.pages for sequence in sequences]
         if network.chain is not None:
@@ -319,10 +339,47 @@ class MixtureDrafter(Drafter):
         visible: Bools = is_stored & np.repeat(self._is_captured[table], PAGE_TOKENS, axis=1)
         kv = RolloutKV(self._storage, table, visible, max(limits))
         first_layer = len(self._target.layers) - len(network.target_layers)
-        kvs = kv, RolloutKV(self._target, table, is_stored, max(limits), first_layer)
+        target_kv = RolloutKV(self._target, table, is_stored, max(limits), first_layer)
+
+        def logits(token_ids: Tensor, level: int, seen: Tensor | None) -> Tensor:
+            index = torch.tensor([start + level for start in known], device=token_ids.device)
+            longest = max(known) + level + 1
+            angles = network.rope(index, longest)
+            target = None
+            if network.target_layers:
+                target = target_kv.next(seen, network.target.rope(index, longest))
+            own = kv.next(seen, angles)
+            return network.logits(token_ids, own, kv.stored(network.embedded.dtype), target)
 
         def advance(beam: Beam) -> Tensor:
-            return network.logits(beam.tokens, [start + beam.level for start in known], beam.is_seen, kvs)
+            return logits(beam.tokens, beam.level, beam.is_seen)
 
         tokens = torch.tensor([s.tokens[-1] for s in sequences], device=network.embedded.device)
-        return roll_out(network.logits(tokens, known, None, kvs), advance, limits)
+        return roll_out(logits(tokens, 0, None), advance, limits)
+
+    def _rolled_out(self, roll_outs: RollOuts, sequences: list[Sequence], depth: int) -> Tensor:
+        """Queue it on the device, over the pages that were captured, with all that it needs in one upload."""
+        known = [sequence.num_computed_tokens for sequence in sequences]
+        full = [s.pages[: end // PAGE_TOKENS] for s, end in zip(sequences, known, strict=True)]
+        full = [[page for page in pages if self._is_captured[page]] for pages in full]
+        tails = [
+            slots_of(s, range(end - end % PAGE_TOKENS, end)) for s, end in zip(sequences, known, strict=True)
+        ]
+        table, lengths, *moves = self._spare.place(full, tails)
+        positions = np.array(known) + np.arange(depth, dtype=np.int32)[:, None]
+        tokens = [sequence.tokens[-1] for sequence in sequences]
+        arrays, lengths = roll_outs.arrays(tokens, lengths, table, depth, positions.astype(np.int32))
+        uploaded = upload([*moves, *arrays], self._storage.layout.device)
+        self._storage.move(*uploaded[:2])
+        return roll_outs.run(uploaded[2:], lengths)
+
+    def _begin(self, chains: Chains) -> Level:
+        network, positions = self._network, iter(chains.others[0])
+        stored = chains.stored()
+
+        def level(step: StepInput) -> Tensor:
+            angles = network.rope(next(positions), self._longest)
+            known = context_of(stored, angles, self._storage).plan.by_window[None]
+            return network.logits(step.token_ids, context_of(step, angles, self._storage), known, None)
+
+        return level

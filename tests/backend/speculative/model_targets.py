@@ -87,9 +87,10 @@ def new_engine(
     folder: Path | None = None,
     k: int = 4,
     tree_nodes: int = 0,
+    is_late: bool = False,
     **changes: object,
 ) -> tuple[Engine, RecordingDrafter | None]:
-    """An engine, and its drafter when it has one."""
+    """An engine, and its drafter when it has one; `is_late`: whose drafts are read with the step."""
     folders = {name: str(folder)} if folder is not None else {}
     speculative = SpeculativeConfig(
         drafter=name, max_tokens=k, tree_nodes=tree_nodes, adaptive=False, folders=folders
@@ -105,7 +106,7 @@ def new_engine(
     facts = runner_facts(config, model)
     storage = model.new_kv_storage(facts.num_pages)
     runner = ModelRunner(model, storage, facts, config.max_running)
-    opened = load_drafters(config, model).open(storage)
+    opened = load_drafters(config, model).open(storage, late=runner.late if is_late else None)
     runner.observers += opened.observers
     drafters = [RecordingDrafter(each) for each in opened.drafters]
     return Engine(config, runner, drafters=drafters), next(iter(drafters), None)

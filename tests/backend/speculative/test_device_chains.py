@@ -20,9 +20,10 @@ from backend.kernels.paged_attention import plan
 from backend.kernels.upload import upload
 from backend.layers.step_input import StepInput
 from backend.models.loaded import LoadedModel
-from backend.speculative.device_chains import Ahead, Chains, RollOuts, Spare, read_chains
+from backend.speculative.device_chains import Ahead, Chains, RollOuts, Spare
 from backend.speculative.loading import LoadedDrafters
 from backend.speculative.rollout import Beam, roll_out
+from backend.speculative.weights_check import MODEL_DRAFTERS
 from backend.types import Draft, Sequence
 from tests.backend.engine.driving import texts
 from tests.backend.kernels.waits import Waits, replaced, unseen
@@ -32,9 +33,9 @@ from tests.backend.speculative.model_targets import draft_in, load, new_engine, 
 VOCAB = 5
 
 
-def queue(logits: Tensor, lengths: list[int], depth: int) -> Tensor:
+def drafts(logits: Tensor, lengths: list[int], limits: list[int]) -> list[Draft]:
     """A roll-out by a network that says `logits` [depth, B, VOCAB] whatever the tokens."""
-    table = np.arange(len(lengths) * 4).reshape(len(lengths), 4)
+    depth, table = max(limits), np.arange(len(lengths) * 4).reshape(len(lengths), 4)
     seen: list[StepInput] = []
 
     def level(step: StepInput) -> Tensor:
@@ -47,7 +48,8 @@ def queue(logits: Tensor, lengths: list[int], depth: int) -> Tensor:
         return logits[number]
 
     def begin(chains: Chains) -> Any:  # noqa: ANN401
-        assert chains.stored().context_lens == chains.places[0].tolist() == lengths
+        stored = chains.stored()
+        assert stored.context_lens == stored.on_device.context_lens.tolist() == [max(1, n) for n in lengths]
         return level
 
     roll_outs = RollOuts(Ahead(4, 6, 64), begin, 99)
@@ -56,7 +58,7 @@ def queue(logits: Tensor, lengths: list[int], depth: int) -> Tensor:
     result = roll_outs.run(upload(arrays, torch.device("cpu")), lengths)
     ids = [step.token_ids.tolist() for step in seen]
     assert ids == [[3] * len(lengths), *result[: depth - 1].tolist()]
-    return result
+    return roll_outs.drafts(result, [], limits)
 
 
 @given(
@@ -78,7 +80,7 @@ def test_chains_are_those_of_the_loop_that_ends_early(
         return logits[beam.level]
 
     wanted = roll_out(logits[0], advance, limits)
-    found = read_chains(queue(logits, [7, 30, 0, 15][:count], depth), limits)
+    found = drafts(logits, [7, 30, 0, 15][:count], limits)
     for mine, other in zip(found, wanted, strict=True):
         assert len(mine) == len(other)
         assert mine[:bad_level] == other[:bad_level] or not bad_level  # NaN: any token
@@ -102,7 +104,7 @@ def target_and_drafter(name: str, folder: Path) -> tuple[LoadedModel, Path]:
     return load(folder / "target"), folder / "draft"
 
 
-@pytest.mark.parametrize("name", ["eagle", "draft_model"])
+@pytest.mark.parametrize("name", MODEL_DRAFTERS)
 def test_a_round_waits_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the prefix is not copied, which for a GPU's loop it is."""
     draft_in("ahead", monkeypatch)
@@ -168,12 +170,14 @@ def with_graphs(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
     """Drafters are opened for a GPU with graphs."""
     graphs, honest = StandInGraphs(monkeypatch), LoadedDrafters.open
     monkeypatch.setattr(
-        LoadedDrafters, "open", lambda loaded, storage: honest(loaded, storage, graphs, is_ahead=True)
+        LoadedDrafters,
+        "open",
+        lambda loaded, storage, late: honest(loaded, storage, graphs, late, is_ahead=True),
     )
     return graphs
 
 
-@pytest.mark.parametrize("name", ["eagle", "draft_model"])
+@pytest.mark.parametrize("name", MODEL_DRAFTERS)
 @pytest.mark.parametrize("pages", [128, 10])
 def test_replayed_roll_outs_draft_what_others_draft(
     name: str, pages: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +213,7 @@ def test_what_cannot_be_captured_is_eager(
     plain = texts(new_engine(model)[0], requests())
     honest = LoadedDrafters.open
     monkeypatch.setattr(
-        LoadedDrafters, "open", lambda loaded, storage: honest(loaded, storage, refuse, is_ahead=True)
+        LoadedDrafters, "open", lambda loaded, storage, late: honest(loaded, storage, refuse, is_ahead=True)
     )
     with caplog.at_level(logging.WARNING):
         assert texts(new_engine(model, "eagle", folder)[0], requests()) == plain

@@ -12,12 +12,17 @@ from tests.backend.speculative.head_cases import (
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
-from tests.backend.speculative.model_targets import new_engine, requests, set_min_path_probability
+from tests.backend.speculative.model_targets import draft_in, new_engine, requests, set_min_path_probability
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return make_pair(tmp_path_factory.mktemp("target"), "medusa")
+
+
+@pytest.fixture(autouse=True, params=["torch", "ahead"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft_in(request.param, monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,13 @@ from tests.backend.speculative.head_cases import (
     say_it_when_preempted_in_small_chunks,
     say_what_the_reference_says,
 )
-from tests.backend.speculative.model_targets import new_engine, requests, set_min_path_probability
+from tests.backend.speculative.model_targets import draft_in, new_engine, requests, set_min_path_probability
 from tests.backend.speculative.recording import Said
 
 WAYS: dict[str, dict[str, int]] = {
     "compiled": {"head_dim": 16},
     "torch": {},
+    "ahead": {},
     "with a layer of the target": {"target_layers": 1},
 }
 
@@ -30,11 +31,11 @@ WAYS: dict[str, dict[str, int]] = {
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     found = make_pair(tmp_path_factory.mktemp("target"), "mixture_of_attentions", **WAYS[request.param])
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "torch":
-            patch.setattr("backend.speculative.rollout.MAX_COMPILED_ELEMENTS", 0)
+        draft_in(request.param, patch)
         _, recording = new_engine(found.model, found.name, found.folder)
         assert recording is not None and isinstance(recording.inner, MixtureDrafter)
-        assert (recording.inner._network.chain is not None) == (request.param == "compiled")
+        assert (recording.inner._network.chain is not None) == (request.param in ("compiled", "ahead"))
+        assert (recording.inner._roll_outs is not None) == (request.param == "ahead")
         yield found
 
 
