@@ -60,7 +60,7 @@ class LateDrafts:
             token_ids.index_copy_(0, places, known.index_select(0, index).to(token_ids.dtype))
 
     def results(self, numbers: list[int]) -> list[Tensor]:
-        """Those roll-outs, to be downloaded for `read`."""
+        """The roll-outs with these numbers, to be downloaded for `read`."""
         return [self._results[number] for number in numbers]
 
     def read(self, numbers: list[int], downloaded: list[list[list[int]]]) -> None:

@@ -72,7 +72,7 @@ def test_whose_drafts_are_read_first(
 
 
 def note_waits(recording: RecordingDrafter | None, found: list[dict[str, int]]) -> None:
-    """Of each round whose drafts are late."""
+    """Append what is read in each round whose drafts are late."""
     assert recording is not None
     honest = recording.inner.propose
 
