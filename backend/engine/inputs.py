@@ -23,7 +23,6 @@ from backend.kernels.upload import Array, upload
 from backend.layers.step_input import Layout, StepInput, WindowedPages, Words, lay_out
 from backend.sampling.logits import Ints
 from backend.sampling.sampler import SamplingBatch
-from backend.speculative.late import LateDrafts
 from backend.speculative.tree import paths
 from backend.types import Plan, ScheduledChunk, tree_depths
 
@@ -76,13 +75,8 @@ class PreparedStep:
         return before
 
 
-def prepare(
-    plan: Plan, table: StateTable, device: torch.device, late: LateDrafts | None = None
-) -> PreparedStep:
-    """Bind rows, and build the input of the forward pass on `device`.
-
-    `late`: the drafts that only the device knows.
-    """
+def prepare(plan: Plan, table: StateTable, device: torch.device) -> PreparedStep:
+    """Bind rows, and build the input of the forward pass on `device`."""
     chunks = plan.chunks
     rows = table.bind(chunks)
     token_ids = _token_ids(chunks)
@@ -94,6 +88,7 @@ def prepare(
     sampling, pages = table.sampling(draws.rows, draws.positions), table.page_table
     adapter_slots = _adapter_slots(table, rows, layout)
     windows, places = table.window_table, (rows[layout.owners], layout.places)
+    late_numbers, *found = table.late.find(token_ids)
     arrays: list[Array] = [
         pages.slots(*places),
         token_ids,
@@ -104,36 +99,30 @@ def prepare(
         layout.ancestors,
         layout.order,
         draws.token_index.astype(np.int32),
+        *found,
     ]
     if table.last_draws is not None:
         pending = np.flatnonzero(token_ids == _PENDING)
         arrays += [draws.rows, pending, rows[layout.owners[pending]]]
     if windows is not None:
         arrays += [windows.slots(*places), windows.changes()]
-    late_numbers: list[int] = []
-    if late is not None and plan.num_drafts:
-        late_numbers, *found = late.find(token_ids)
-        arrays += found
     if has_triton(device):  # what kernels in Triton alone read
         arrays += [pages.changes(), sampling.words(), *_slot_words(adapter_slots)]
     uploaded = upload(arrays, device)
     slots, ids, positions, starts, contexts, own_rows, bits, order, drawn_after, *others = uploaded
-    drawn_rows, others = _take_pending(table, ids, others)
+    table.late.put(ids, late_numbers, *others[:2])
+    drawn_rows, others = _take_pending(table, ids, others[2:])
     windowed, others = _windowed(windows, others)
-    if late is not None and plan.num_drafts:
-        late.put(ids, late_numbers, *others[:2])
-        others = others[2:]
     sampling_words, device_slots = None, None
     if others:
         changes, sampling_words, *parts = others
         pages.apply(changes)
         device_slots = DeviceSlots(*parts)
-    ancestors = bits if trees else None
     step_input = StepInput(
         token_ids=ids,
         slots=slots,
         on_device=DeviceStep(
-            *(starts, contexts, own_rows, pages.on_device, positions, ancestors),
+            *(starts, contexts, own_rows, pages.on_device, positions, bits if trees else None),
             *(order, layout.chain_lens, layout.tree_lens, max(context_lens)),
         ),
         query_lens=query_lens,

@@ -80,7 +80,6 @@ class ModelRunner:
         self._is_ahead = is_ahead and storage.states is None
         self._adapters = adapters
         self.observers: list[StepObserver] = []
-        self.late = LateDrafts()
         self._guards: dict[str, FailureGuard] = {}  # of observers, by the name of their class
         self._step = 0
         self._storage = storage
@@ -101,6 +100,11 @@ class ModelRunner:
     def facts(self) -> RunnerFacts:
         """Constant while the process lives."""
         return self._facts
+
+    @property
+    def late(self) -> LateDrafts:
+        """Drafts that are read with the step that verifies them."""
+        return self._table.late
 
     @property
     def is_ahead(self) -> bool:
@@ -126,7 +130,7 @@ class ModelRunner:
             self._adapters.fill(plan)
         if self._storage.states is not None:
             self._restore_states(plan, self._storage.states)
-        step = prepare(plan, self._table, self._model.device, self.late)
+        step = prepare(plan, self._table, self._model.device)
         layers: list[Tensor] = []
         wants_layers = any(observer.wants_layers for observer in self.observers)
         hidden = None
@@ -155,7 +159,7 @@ class ModelRunner:
         token_ids, is_sound = self._sampler.sample(logits, step.sampling, step.sampling_words)
         if table.last_draws is not None and step.drawn_rows is not None:
             table.last_draws.index_copy_(0, step.drawn_rows, token_ids.int())
-        parts = [token_ids, is_sound, *self.late.results(step.late), *launched.checks]
+        parts = [token_ids, is_sound, *table.late.results(step.late), *launched.checks]
         if wanted:
             parts += scores(original.logits, token_ids[original.rows], max(wanted.values()))
         launched.wanted, launched.download = wanted, Download(parts)

@@ -15,6 +15,7 @@ from backend.engine.page_table import PageTable
 from backend.kv.manager import pages_for
 from backend.sampling.logits import Ints, RowEdits, TokenCounts
 from backend.sampling.sampler import SamplingBatch
+from backend.speculative.late import LateDrafts
 from backend.types import ScheduledChunk, Sequence
 
 
@@ -41,6 +42,7 @@ class StateTable:
             self.window_table = PageTable(max_rows, pages_for(max_model_tokens), device)
         # The token that each row drew last, where steps are launched before the host knows it.
         self.last_draws = torch.zeros(max_rows, dtype=torch.int32, device=device) if is_ahead else None
+        self.late = LateDrafts()
         self._seeds = np.zeros(max_rows, dtype=np.uint64)
         self._temperature = np.zeros(max_rows, dtype=np.float32)
         self._top_k = np.zeros(max_rows, dtype=np.int64)

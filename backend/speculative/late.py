@@ -46,6 +46,8 @@ class LateDrafts:
     def find(self, token_ids: Words) -> tuple[list[int], Ints, Ints]:
         """The late tokens of a step: their roll-outs, places in the step and in these roll-outs."""
         places = np.flatnonzero(token_ids <= _FIRST)
+        if not len(places):
+            return [], places, places
         owners, index = np.divmod(_FIRST - token_ids[places].astype(np.int64), _MOST_TOKENS)
         numbers, offset = np.unique(owners).tolist(), 0
         for number in numbers:
