@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,9 @@ from backend.kv.storage import KVLayout, KVShape
 from backend.models.families import FAMILIES
 
 logger = logging.getLogger(__name__)
+
+DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+"""One is there where a build of torch for it would find a GPU."""
 
 _SMALL_MATRIX = 1 << 17
 """Elements. For smaller matrices torch's threads spend more time on synchronisation than on arithmetic, and
@@ -118,6 +122,12 @@ def is_small(model: ModelConfig) -> bool:
 
 def _device(config: EngineConfig) -> torch.device:
     has_cuda = torch.cuda.is_available()
+    if config.device == "auto" and not has_cuda and any(map(Path.exists, DRIVERS)):
+        logger.warning(
+            "model %r is computed on the CPU: a GPU's driver is here, but torch %s finds no GPU; install a "
+            "CUDA build of torch, or set device to 'cpu'",
+            *(config.model, torch.__version__),
+        )
     if config.device == "cpu" or (config.device == "auto" and not has_cuda):
         return torch.device("cpu")
     device = torch.device("cuda" if config.device == "auto" else config.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import torch
 from backend.config import DtypeName, EngineConfig, KVDtypeName, ModelConfig
 from backend.errors import CheckpointError
 from backend.kernels.linear import paired
+from backend.models import precision
 from backend.models.checkpoint_config import read_model_config
 from backend.models.precision import choose_precision
 from backend.pico.export import WEIGHTS
@@ -113,6 +115,27 @@ def test_a_configured_dtype_is_what_a_gpu_computes_in(
             choose_precision(config, model, BF16)
     else:
         assert choose_precision(config, model, BF16).compute is F32
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "is_told"),
+    [("auto", "there", True), ("cpu", "there", False), ("auto", "not", False)],
+)
+def test_a_build_of_torch_that_finds_no_gpu_is_told(
+    device: str,
+    driver: str,
+    is_told: bool,
+    model: ModelConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "there").touch()
+    monkeypatch.setattr(precision, "DRIVERS", (tmp_path / driver,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = EngineConfig(model="m", checkpoint=CHECKPOINT, device=device)
+    assert choose_precision(config, model, BF16).device.type == "cpu"
+    assert ("a GPU's driver is here, but torch" in caplog.text) is is_told
 
 
 def _pretend_gpu(monkeypatch: pytest.MonkeyPatch, *, has_bfloat16: bool) -> None:
