@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,17 @@ from backend.speculative.loading import LoadedDrafters
 from backend.speculative.rollout import Beam, roll_out
 from backend.speculative.weights_check import MODEL_DRAFTERS
 from backend.types import Draft, Sequence
-from tests.backend.engine.driving import texts
+from tests.backend.engine.driving import run, texts
 from tests.backend.kernels.waits import Waits, replaced, unseen
 from tests.backend.speculative.head_cases import make_pair
-from tests.backend.speculative.model_targets import draft_in, load, new_engine, requests, write_model
+from tests.backend.speculative.model_targets import (
+    draft_in,
+    load,
+    new_engine,
+    requests,
+    set_min_path_probability,
+    write_model,
+)
 
 VOCAB = 5
 
@@ -220,3 +228,36 @@ def test_what_cannot_be_captured_is_eager(
     assert [r.getMessage() for r in caplog.records] == [
         "drafts are rolled out without CUDA graphs, as one cannot be captured: no memory"
     ]
+
+
+def drafts_ahead(
+    target: str, name: str, folder: str, is_late: bool
+) -> tuple[list[tuple[list[int], int, int]], dict[tuple[int, ...], Draft]]:
+    """What an engine answers, and what its drafter says, without waiting for the device."""
+    with pytest.MonkeyPatch.context() as patch:
+        draft_in("ahead", patch)
+        set_min_path_probability(patch, 0.0)
+        engine, recording = new_engine(load(Path(target)), name, Path(folder), is_late=is_late)
+        assert recording is not None
+        outputs = run(engine, requests(max_tokens=5)[::2])
+    told = [(o.token_ids, o.num_drafted, o.num_accepted) for own in outputs.values() for o in own]
+    return told, {tuple(said.tokens): said.draft for said in recording.said if said.draft}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_late"),
+    [
+        ("eagle", False),
+        ("draft_model", True),
+        pytest.param("mixture_of_attentions", False, marks=pytest.mark.slow),
+        pytest.param("medusa", True, marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_in_triton_draft_the_same(
+    name: str, is_late: bool, interpreter: Executor, tmp_path: Path
+) -> None:
+    model, folder = target_and_drafter(name, tmp_path)
+    arguments = model.config.checkpoint, name, str(folder), is_late
+    found, wanted = interpreter.submit(drafts_ahead, *arguments).result(), drafts_ahead(*arguments)
+    assert found[0] == wanted[0] and sum(num_drafted for _, num_drafted, _ in found[0]) > 8
+    assert is_late or found[1] == wanted[1]
