@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from backend.config import EngineConfig, KVDtypeName, SpeculativeConfig
 from backend.engine import runner as runner_module
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
+from backend.engine.graph_buffers import Key
 from backend.engine.graphs import Capture
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner import ModelRunner
@@ -28,9 +30,9 @@ from backend.lora.store import AdapterLimits, AdapterStore
 from backend.models.loaded import LoadedModel, load_model
 from backend.speculative.drafter import Drafter
 from backend.types import Draft, Request, SamplingParams, Sequence
-from tests.backend.engine.driving import texts
+from tests.backend.engine.driving import run, texts
 from tests.backend.lora.making import Recipe, make_store, write_adapter
-from tests.backend.models.checkpoints import VARIANTS, write_checkpoint
+from tests.backend.models.checkpoints import VARIANTS, Variant, write_checkpoint
 from tests.backend.speculative.drafters import GuessingDrafter
 
 NUM_PAGES, MOST_DRAFTED = 24, 5
@@ -268,6 +270,39 @@ def test_only_steps_with_adapters_are_eager_where_no_graph_can_have_some(
     assert [record.getMessage() for record in caplog.records] == [
         "decode steps with adapters run without CUDA graphs: one cannot be captured: a product waits"
     ]
+
+
+@pytest.mark.slow  # half a minute of a core; cases of kernels have the same buffers
+def test_a_device_reads_its_own_buffers(interpreter: Executor, tmp_path: Path) -> None:
+    """In the interpreter's process kernels read what a GPU would, and not the host's lists."""
+    write_checkpoint(Variant("one-layer", "qwen3", {"num_hidden_layers": 1, "head_dim": 32}), tmp_path)
+    keys, lengths = interpreter.submit(replayed_on_device, str(tmp_path)).result()
+    assert any(key.num_adapters == 2 and key.row_tokens > 1 for key in keys)
+    assert any(max(step) > min(step) for step in lengths), "rows with more drafts and with fewer"
+
+
+def replayed_on_device(folder: str) -> tuple[list[Key], list[list[int]]]:
+    """The keys of graphs, and the query tokens of all replayed steps, of drafts with adapters."""
+    model = load_model(config_of(folder))
+    store, digests = make_store(model), [""]
+    for name in ("attention", "larger"):
+        path = write_adapter(Path(folder) / name, model, RECIPES[name])
+        digests.append(store.load_now(name, path).digest)
+    asked = [
+        msgspec.structs.replace(
+            request, adapter=digest, params=SamplingParams(max_tokens=14, temperature=0.0)
+        )
+        for request, digest in zip(requests(), digests, strict=False)
+    ]
+    graphs, drafter = StandInGraphs(), VariedDrafter(lambda tokens: 0, 199, skill=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        note_steps(patch, graphs)
+        engine, runner = new_engine(model, folder, graphs, drafter, store, is_ahead=True)
+        lengths = compare_steps(patch, model, runner)
+        outputs = run(engine, asked)
+    assert not any(output.error for each in outputs.values() for output in each)
+    assert runner.graphs is not None
+    return runner.graphs.keys, lengths
 
 
 def adapted_texts(

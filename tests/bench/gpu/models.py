@@ -173,6 +173,8 @@ def open_runner(
     has_graphs = options.pop("has_graphs")
     capture = CudaCapture(model.device) if has_graphs else None
     storage = model.new_kv_storage(num_pages + has_graphs)  # one for padding
+    for rope in model.decoder.ropes:
+        rope.reserve(facts.max_model_tokens)  # graphs read the table where it is
     return ModelRunner(model, storage, facts, config.max_running, adapters, capture=capture, **options)
 
 
