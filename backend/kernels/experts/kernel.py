@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from backend.kernels.launch import blocks
-from backend.kernels.paged_attention.kernel import widened
+from backend.kernels.linear.kernel import byte_unit, widened
 
 Scales = tuple[Tensor, tuple[int, int]]
 """The scales of matrices of 8 bits [E, ceil(N / rows), ceil(K / columns)], and the block (rows, columns)."""
@@ -74,7 +74,7 @@ def multiply(
     """Each pair's row of `x` times its expert's matrix, [T k, N].
 
     x [T k / per_row, K]: a row has `per_row` pairs; weights [E, N, K], or where the first half of an expert's
-    rows gates the second one [E, 2 N, K]. Those of 8 bits, int8 or the bytes of float8 / 256, have `scales`,
+    rows gates the second one [E, 2 N, K]. Those of 8 bits, int8 or the bytes of float8_e4m3fn, have `scales`,
     as in linear/kernel.py. The result has the weights' dtype, with scales that of x, or `dtype`.
     """
     order, ends = pairs
@@ -92,7 +92,7 @@ def multiply(
     constants = {
         "PER_ROW": per_row,
         "IS_GATED": is_gated,
-        "IS_SCALED": scales is not None,
+        "BYTE_UNIT": 0 if scales is None else byte_unit(weights.dtype),
         "BLOCK_EXPERTS": triton.next_power_of_2(num_experts),
     }
     own_scales, (height, width) = scales or (x, (1, features))
@@ -181,7 +181,7 @@ def _multiply(
     groups,
     PER_ROW: tl.constexpr,
     IS_GATED: tl.constexpr,
-    IS_SCALED: tl.constexpr,
+    BYTE_UNIT: tl.constexpr,
     BLOCK_EXPERTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -222,9 +222,9 @@ def _multiply(
         own = tl.load(rows + begin, mask=is_row[:, None] & is_feature[None, :], other=0.0)
         mask = is_column[None, :] & is_feature[:, None]
         group = begin // width
-        total = _added(total, own, gates + begin, mask, gate_scales + group, is_column, IS_SCALED)
+        total = _added(total, own, gates + begin, mask, gate_scales + group, is_column, BYTE_UNIT)
         if IS_GATED:
-            ups = _added(ups, own, gates + size + begin, mask, up_scales + group, is_column, IS_SCALED)
+            ups = _added(ups, own, gates + size + begin, mask, up_scales + group, is_column, BYTE_UNIT)
     if IS_GATED:
         total = total / (1 + tl.exp(-total)) * ups
     target = y + pair[:, None] * columns + n[None, :]
@@ -232,12 +232,13 @@ def _multiply(
 
 
 @triton.jit
-def _added(total, own, matrix, mask, scales, is_column, IS_SCALED: tl.constexpr):
+def _added(total, own, matrix, mask, scales, is_column, BYTE_UNIT: tl.constexpr):
     """total + own · the matrix at these places [BLOCK_K, BLOCK_N], times the scales at [BLOCK_N]."""
     found = tl.load(matrix, mask=mask, other=0)
-    if IS_SCALED:
-        scale = tl.load(scales, mask=is_column, other=0.0)
-        total += tl.dot(own, widened(found, own.dtype), input_precision="ieee") * scale[None, :]
+    if BYTE_UNIT:
+        scale = tl.load(scales, mask=is_column, other=0.0) * BYTE_UNIT
+        found = widened(found, own.dtype, BYTE_UNIT)
+        total += tl.dot(own, found, input_precision="ieee") * scale[None, :]
     else:
         total = tl.dot(own.to(found.dtype), found, total, input_precision="ieee")
     return total

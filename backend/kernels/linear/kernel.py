@@ -13,7 +13,6 @@ from torch import Tensor
 
 from backend.kernels.kv_write.kernel import narrowed
 from backend.kernels.launch import architecture, blocks
-from backend.kernels.paged_attention.kernel import widened
 
 _BYTES_UNIT = 128
 """Columns that weights of 8 bits are scaled by, and read in."""
@@ -52,7 +51,7 @@ def multiply(
 def multiply_bytes(
     x: Tensor, values: Tensor, scales: Tensor, block: tuple[int, int], bias: Tensor | None
 ) -> Tensor:
-    """x [T, K] times the weight [N, K] of int8, or of the bytes of float8 / 256 → [T, N] in x.dtype.
+    """x [T, K] times the weight [N, K] of int8, or of the bytes of float8_e4m3fn → [T, N] in x.dtype.
 
     One of `scales` [ceil(N / rows), ceil(K / columns)] for each `block` = (rows, columns) of `values` [N, K];
     columns: a multiple of 128, or K.
@@ -65,8 +64,14 @@ def multiply_bytes(
     options = blocks("linear", "bytes", x.dtype).options()
     grid, each, parts = _split(y, triton.cdiv(features, _BYTES_UNIT), options, _PROGRAMS)
     sizes = rows, columns, features, each, *block, scales.shape[1]
-    _multiply_bytes[grid](parts, x, values, scales, *sizes, BLOCK_K=_BYTES_UNIT, **options)
+    constants = {"BYTE_UNIT": byte_unit(values.dtype), "BLOCK_K": _BYTES_UNIT}
+    _multiply_bytes[grid](parts, x, values, scales, *sizes, **constants, **options)
     return _sum(y, parts, bias)
+
+
+def byte_unit(dtype: torch.dtype) -> int:
+    """What the numbers that `widened` gives of a weight's values are multiplied by."""
+    return 1 if can_round(dtype) else 256
 
 
 def can_round(dtype: torch.dtype) -> bool:
@@ -149,8 +154,25 @@ def dequantize_bytes(values: Tensor, scales: Tensor, block: tuple[int, int], dty
     if weight.numel():
         grid = triton.cdiv(columns, 64), triton.cdiv(features, _BYTES_UNIT)
         sizes = columns, features, *block, scales.shape[1]
-        _dequantize_bytes[grid](weight, values, scales, *sizes, BLOCK_N=64, BLOCK_K=_BYTES_UNIT)
+        constants = {"BYTE_UNIT": byte_unit(values.dtype), "BLOCK_N": 64, "BLOCK_K": _BYTES_UNIT}
+        _dequantize_bytes[grid](weight, values, scales, *sizes, **constants)
     return weight
+
+
+@triton.jit
+def widened(x, kind: tl.constexpr, BYTE_UNIT: tl.constexpr):
+    """Int8, or bytes of float8_e4m3fn, as `kind`, exactly, by way of float32.
+
+    With a BYTE_UNIT of 256 float8 is widened from its bits, for GPUs that do not know it, and the results are
+    1/256 of it: float16 has the same bits with exponents of a larger bias.
+    """
+    if x.dtype == tl.uint8:
+        if BYTE_UNIT == 1:
+            x = x.to(tl.float8e4nv, bitcast=True).to(tl.float16)
+        else:
+            bits = (x.to(tl.int8, bitcast=True).to(tl.int16) << 7) & -16512  # s0eeeemmm0000000
+            x = bits.to(tl.float16, bitcast=True)
+    return x.to(tl.float32).to(kind)
 
 
 @triton.jit
@@ -228,6 +250,7 @@ def _multiply_bytes(
     height,
     width,
     groups,
+    BYTE_UNIT: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -251,8 +274,9 @@ def _multiply_bytes(
         is_feature = k < features - begin
         found = tl.load(matrix + begin, mask=is_column[:, None] & is_feature[None, :], other=0)
         own = tl.load(source + begin, mask=is_row & is_feature[:, None], other=0.0)
-        scale = tl.load(own_scales + begin // width, mask=is_column, other=0.0)
-        total += tl.dot(widened(found, own.dtype), own, none, input_precision="ieee") * scale[:, None]
+        scale = tl.load(own_scales + begin // width, mask=is_column, other=0.0) * BYTE_UNIT
+        found = widened(found, own.dtype, BYTE_UNIT)
+        total += tl.dot(found, own, none, input_precision="ieee") * scale[:, None]
     target = parts + (split * rows + row).to(tl.int64)[None, :] * columns + n[:, None]
     tl.store(target, total, mask=is_row & is_column[:, None])
 
@@ -271,8 +295,7 @@ def _round(
 ):
     """Numbers of 8 bits of one row's units of UNIT columns, and their factors. Grid (T, units / UNITS).
 
-    A unit that is not finite gets a factor of NaN. Bytes of float8 stand for numbers 256 times as large as
-    those that kernels read them as from weights, whose scales make up for it.
+    A unit that is not finite gets a factor of NaN.
     """
     row = tl.program_id(0).to(tl.int64)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
@@ -285,8 +308,6 @@ def _round(
     kind = codes.dtype.element_ty
     tl.store(codes + place, narrowed(tl.div_rn(own, over), kind, LARGEST), mask=column < features)
     factor = scale + tl.sum(own * 0.0, 1)
-    if kind == tl.uint8:
-        factor = factor * 0.00390625
     tl.store(factors + unit.to(tl.int64) * rows + row, factor, mask=unit < units)
 
 
@@ -375,6 +396,7 @@ def _dequantize_bytes(
     height,
     width,
     groups,
+    BYTE_UNIT: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
@@ -384,5 +406,6 @@ def _dequantize_bytes(
     place = n.to(tl.int64)[:, None] * features + k[None, :]
     mask = (n < columns)[:, None] & (k < features)[None, :]
     scale = tl.load(scales + n // height * groups + tl.program_id(1) * BLOCK_K // width, mask=n < columns)
-    found = widened(tl.load(values + place, mask=mask, other=0), tl.float32) * scale[:, None]
+    found = widened(tl.load(values + place, mask=mask, other=0), tl.float32, BYTE_UNIT)
+    found = found * (scale * BYTE_UNIT)[:, None]
     tl.store(weight + place, found.to(weight.dtype.element_ty), mask=mask)

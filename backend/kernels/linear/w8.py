@@ -11,8 +11,6 @@ FEW_ROWS = 64
 weight dequantised for this call."""
 
 _UNIT = 128  # columns, as in kernel.py
-_BYTE_UNIT = 256.0
-"""Kernels read the bytes of float8 as numbers that are this many times smaller."""
 
 
 class Device8BitWeight:
@@ -30,10 +28,8 @@ class Device8BitWeight:
         rounds_inputs: bool = False,
     ) -> None:
         """`values` int8 or float8_e4m3fn in a `block` that `fits`: (rows, columns); `scales`: one of each."""
-        is_float = values.dtype is torch.float8_e4m3fn
-        self.values = values.view(torch.uint8) if is_float else values
-        self.scales = scales * _BYTE_UNIT if is_float else scales
-        self.block, self.bias, self._rounds_inputs = block, bias, rounds_inputs
+        self.values = values.view(torch.uint8) if values.dtype is torch.float8_e4m3fn else values
+        self.scales, self.block, self.bias, self._rounds_inputs = scales, block, bias, rounds_inputs
 
     @staticmethod
     def fits(values: Tensor, block: tuple[int, int]) -> bool:

@@ -62,7 +62,7 @@ def rounded(matrices: Tensor, block: tuple[int, int], device: str) -> tuple[Tens
     scales = torch.rand(experts, -(-size[0] // height), -(-size[1] // width)) / 100
     by_row, by_column = torch.arange(size[0]) // height, torch.arange(size[1]) // width
     exact = values.double() * scales.double()[:, by_row[:, None], by_column]
-    return values.view(torch.uint8), ((scales * 256).to(device), (height, width)), exact
+    return values.view(torch.uint8), (scales.to(device), (height, width)), exact
 
 
 def launched(tokens: int, dtype: torch.dtype, block: tuple[int, int] | None = None) -> Tensor:
