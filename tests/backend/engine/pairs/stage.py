@@ -21,6 +21,7 @@ from backend.models import precision
 from backend.parallel.mirror import MirroredModel, open_model
 from backend.speculative.draft_model import DraftModelDrafter
 from backend.speculative.drafter import Capture, Drafter
+from backend.speculative.late import LateDrafts
 from backend.speculative.loading import LoadedDrafters, OpenDrafters, load_drafters
 from backend.speculative.ngram import NgramDrafter
 from backend.speculative.prediction import PredictionDrafter
@@ -197,7 +198,7 @@ class Stage:
         facts = runner_facts(config, self._model)
         storage = self._model.new_kv_storage(facts.num_pages, facts.num_states)
         runner = RecordingRunner(self._model, storage, facts, config.max_running, self._store, is_ahead)
-        opened = self._open(drafter, config, storage)
+        opened = self._open(drafter, config, storage, runner.late if is_ahead else None)
         runner.observers += opened.observers
         drafters = [RecordingDrafter(each, record) for each in opened.drafters]
         runner.record = record
@@ -205,12 +206,14 @@ class Stage:
             config, runner, Clock(), drafters=drafters, adapters=self._store, grammars=self.compiler
         )
 
-    def _open(self, drafter: str, config: EngineConfig, storage: KVStorage) -> OpenDrafters:
+    def _open(
+        self, drafter: str, config: EngineConfig, storage: KVStorage, late: LateDrafts | None
+    ) -> OpenDrafters:
         if drafter in WITHOUT_WEIGHTS:
             return OpenDrafters([WITHOUT_WEIGHTS[drafter]()], [])
         if drafter not in self._drafters:
             self._drafters[drafter] = load_drafters(config, self._model)
-        return self._drafters[drafter].open(storage)
+        return self._drafters[drafter].open(storage, late=late, is_ahead=late is not None)
 
     def plain(self, request: Request) -> Record:
         """The request by itself, with everything off that it did not ask for."""
