@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from backend.kernels.graph_keys import padded_context, padded_rows
 from backend.kernels.lora import AdapterRows, DeviceSlots
 from backend.kernels.paged_attention import DeviceStep
 from backend.layers.step_input import StepInput
-
-_FIRST_CONTEXT, _CONTEXT_FACTOR = 2048, 4
-"""The longest contexts of keys are 2,048 tokens, four times as many, and so on."""
 
 _MOST_VERIFIED = 256
 """Tokens of the largest step with drafts: in larger ones products hide launches, and padding has a cost."""
@@ -48,10 +46,10 @@ class Key(NamedTuple):
 def key_of(step: StepInput, longest: int) -> Key | None:
     """The key of a step; None: it must run eagerly. `longest`: the longest context that any has."""
     num_tokens, num_rows = step.token_ids.shape[0], len(step.query_lens)
-    context = _FIRST_CONTEXT
-    while context < step.on_device.longest_context:
-        context *= _CONTEXT_FACTOR
-    rest = min(context, longest), 0 if step.adapters is None else _power(len(step.adapters.on_device.active))
+    rest = (
+        padded_context(step.on_device.longest_context, longest),
+        0 if step.adapters is None else _power(len(step.adapters.on_device.active)),
+    )
     if num_tokens == num_rows:
         num_tokens = padded_rows(num_tokens)
         return Key(num_tokens, num_tokens, 1, *rest)
@@ -66,7 +64,7 @@ def first_keys(num_rows: int, longest: int) -> list[Key]:
     After these, decodes of 1, 2, 4 and so on up to all rows, whose contexts are short. `num_rows`: of
     sequences, `longest`: the longest context.
     """
-    rows, first = padded_rows(num_rows), min(_FIRST_CONTEXT, longest)
+    rows, first = padded_rows(num_rows), padded_context(1, longest)
     keys = [Key(rows, rows, 1, longest), Key(rows, rows, 1, first)]
     drafted = _MOST_VERIFIED // _power(rows)
     if 1 < drafted <= longest:
@@ -78,11 +76,6 @@ def first_keys(num_rows: int, longest: int) -> list[Key]:
 def most_tokens(num_rows: int) -> int:
     """The most tokens that any key has."""
     return max(padded_rows(num_rows), _MOST_VERIFIED)
-
-
-def padded_rows(count: int) -> int:
-    """1, 2, 4, 8, then the next multiple of 8."""
-    return _power(count) if count <= 8 else -(-count // 8) * 8
 
 
 def _power(count: int) -> int:

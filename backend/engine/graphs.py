@@ -20,15 +20,13 @@ import torch
 from torch import Tensor
 
 from backend.engine.graph_buffers import Key, StaticStep, first_keys, key_of, most_tokens
+from backend.kernels.graph_keys import Capture
 from backend.kv.storage import KVStorage
 from backend.layers.step_input import StepInput
 from backend.models.loaded import LoadedModel
 from backend.types import PAGE_TOKENS
 
 logger = logging.getLogger(__name__)
-
-Capture = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
-"""Records a function: the tensor that holds its result after each replay, and what replays it."""
 
 _MOST_GRAPHS = 128
 """Each takes some MiB of a GPU's memory. Steps that would need more are eager."""

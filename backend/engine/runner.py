@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from backend.engine.grammars import masked_draws
-from backend.engine.graphs import Capture, StepGraphs, fits_graphs
+from backend.engine.graphs import StepGraphs, fits_graphs
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner_protocol import RunnerFacts, StepResult
 from backend.engine.state import StateTable
 from backend.errors import DeviceLost, StepTooLarge
+from backend.kernels.graph_keys import Capture
 from backend.kernels.lora import rows_of_one
 from backend.kernels.sampling.changes import Change, apply_changes
 from backend.kernels.upload import upload

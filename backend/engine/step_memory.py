@@ -9,10 +9,11 @@ import torch
 
 from backend.config import EngineConfig
 from backend.engine.capacity import is_measured, state_slots
-from backend.engine.graphs import Capture, CudaCapture
+from backend.engine.graphs import CudaCapture
 from backend.engine.runner import ModelRunner
 from backend.engine.runner_protocol import RunnerFacts
 from backend.errors import CheckpointError, StepTooLarge
+from backend.kernels.graph_keys import Capture
 from backend.kv.manager import pages_for
 from backend.kv.states import MAX_LOGGED
 from backend.models.checkpoint_config import context_tokens

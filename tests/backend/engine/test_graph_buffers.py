@@ -7,7 +7,8 @@ import random
 import numpy as np
 import torch
 
-from backend.engine.graph_buffers import StaticStep, first_keys, key_of, most_tokens, padded_rows
+from backend.engine.graph_buffers import StaticStep, first_keys, key_of, most_tokens
+from backend.kernels.graph_keys import padded_rows
 from backend.layers.step_input import StepInput, step_of_tables
 
 LONGEST, SPARE = 30_000, (9, 80)

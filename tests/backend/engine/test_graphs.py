@@ -20,9 +20,9 @@ from backend.engine import runner as runner_module
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.graph_buffers import Key
-from backend.engine.graphs import Capture
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner import ModelRunner
+from backend.kernels.graph_keys import Capture
 from backend.kernels.lora import AdapterRows
 from backend.layers.linear import Linear
 from backend.layers.step_input import StepInput
