@@ -14,7 +14,7 @@ from backend.kernels.linear.int4 import E2M1, INTEGERS, Int4Weight, e2m1_codes
 from backend.kernels.linear.int8 import Int8Weight
 from backend.kernels.linear.w4a16 import DeviceInt4Weight
 from backend.kernels.linear.w8 import Device8BitWeight
-from backend.quant.schemes import QuantizedWeight, stack
+from backend.quant.schemes import QuantizedWeight, can_stack, stack
 
 _BYTES = ("fp8", "int8", "w8a16")
 
@@ -51,8 +51,8 @@ def place(
     keeps = layout != "plain"
     if not keeps and has_triton(device):
         quantized = [weight for weight in weights if isinstance(weight, QuantizedWeight)]
-        stacked = stack(quantized) if len(quantized) == len(weights) else None
-        keeps = stacked is not None and _fits_device(stacked)
+        is_whole = len(quantized) == len(weights) and can_stack(quantized)
+        keeps = is_whole and all(_fits_device(weight) for weight in quantized)
     return [
         weight.moved(move) if keeps and isinstance(weight, QuantizedWeight) else move(dense(weight)).to(dtype)
         for weight in weights

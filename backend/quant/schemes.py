@@ -69,20 +69,27 @@ class QuantizedWeight:
         return torch.empty_like(dense).index_copy_(1, self.order, dense)
 
 
-def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
-    """The weights [N_i, K] below one another, or None where their layouts differ.
+def can_stack(parts: list[QuantizedWeight]) -> bool:
+    """Whether weights [N_i, K] have one layout; nothing is copied to tell.
 
     Parts of GPTQ with act-order differ: each has its own order.
     """
     first, *others = parts
+    layouts = {(part.scheme, part.block, part.zeros is None, part.rounds_inputs) for part in parts}
+    return (
+        len(layouts) == 1
+        and all(_is_same_order(first.order, part.order) for part in others)
+        and not any(part.shape[0] % part.block[0] for part in parts[:-1])
+    )
+
+
+def stack(parts: list[QuantizedWeight]) -> QuantizedWeight | None:
+    """The weights [N_i, K] below one another, or None where their layouts differ."""
+    first, *others = parts
+    if not can_stack(parts):
+        return None
     if not others:
         return first
-    for part in others:
-        pairs = ((each.scheme, each.block, each.zeros is None, each.rounds_inputs) for each in (first, part))
-        if len({*pairs}) > 1 or not _is_same_order(first.order, part.order):
-            return None
-    if any(part.shape[0] % part.block[0] for part in parts[:-1]):
-        return None
     zeros = [part.zeros for part in parts if part.zeros is not None]
     return QuantizedWeight(
         first.scheme,
