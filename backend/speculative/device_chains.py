@@ -33,6 +33,9 @@ from backend.types import Sequence as TokenSequence
 
 logger = logging.getLogger(__name__)
 
+_MOST_GRAPHS = 64
+"""Those of one drafter: each takes some MiB of a GPU's memory. Roll-outs that would need more are eager."""
+
 Level = Callable[[StepInput], Tensor]
 """Computes one token of each chain: logits [B, vocabulary]."""
 
@@ -146,10 +149,11 @@ class RollOuts:
         Level l computes a token at place lengths + l of each sequence; `tokens` are the first. The `table`
         [B, P] has pages for all. Rows are the last axis of the `others`.
         """
-        count, width = table.shape
+        longest = max(lengths) + depth
+        count, width = len(tokens), pages_for(longest)
+        table = table[:, :width]
         if self._capture is not None:
-            most = padded_context(max(lengths) + depth, self._longest)
-            count, width = padded_rows(count), max(width, pages_for(most))
+            count, width = padded_rows(count), pages_for(padded_context(longest, self._longest))
         padded = np.full((count, width), self._padding_page)
         padded[: table.shape[0], : table.shape[1]] = table
         owned = np.zeros((2, count), dtype=np.int64)
@@ -173,7 +177,8 @@ class RollOuts:
         slots, table = uploaded[1:3]
         key = (*table.shape, len(slots))
         graph = self._graphs.get(key)
-        if graph is None and self._capture is not None and key in self._seen:
+        may_capture = key in self._seen and len(self._graphs) < _MOST_GRAPHS
+        if graph is None and self._capture is not None and may_capture:
             graph = self._captured(self._capture, [each.clone() for each in uploaded], list(lengths))
         self._seen.add(key)
         if graph is None:

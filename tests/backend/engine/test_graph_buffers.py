@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from backend.engine.graph_buffers import StaticStep, first_keys, key_of, most_tokens
-from backend.kernels.graph_keys import padded_rows
 from backend.layers.step_input import StepInput, step_of_tables
 
 LONGEST, SPARE = 30_000, (9, 80)
@@ -22,10 +21,6 @@ def step_of(
     token_ids = torch.arange(1, sum(query_lens) + 1, dtype=torch.int32)
     table = np.ones((len(query_lens), -(-longest // 16)), dtype=np.int64)
     return step_of_tables(token_ids, query_lens, contexts, table, CPU, trees)
-
-
-def test_padded_rows() -> None:
-    assert [padded_rows(n) for n in (1, 2, 3, 5, 8, 9, 16, 17)] == [1, 2, 4, 8, 8, 16, 16, 24]
 
 
 def test_keys() -> None:

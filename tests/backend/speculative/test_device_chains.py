@@ -261,3 +261,24 @@ def test_kernels_in_triton_draft_the_same(
     found, wanted = interpreter.submit(drafts_ahead, *arguments).result(), drafts_ahead(*arguments)
     assert found[0] == wanted[0] and sum(num_drafted for _, num_drafted, _ in found[0]) > 8
     assert is_late or found[1] == wanted[1]
+
+
+def test_graphs_are_few_and_come_with_the_second_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.speculative.device_chains._MOST_GRAPHS", 2)
+    captured: list[int] = []
+    replayed: list[int] = []
+
+    def capture(function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        result = function()
+        number = len(result)
+        captured.append(number)
+        return result, lambda: replayed.append(number)
+
+    roll_outs = RollOuts(Ahead(8, 6, 64, capture), lambda chains: lambda step: torch.eye(VOCAB)[:4], 99)
+    for depth in (1, 2, 3, 1, 1, 2, 2, 3, 3):
+        arrays, lengths = roll_outs.arrays([3, 1, 2], [5, 6, 7], np.zeros((3, 4), dtype=np.int64), depth)
+        assert lengths == [5, 6, 7, 0], "a row is padding"
+        result = roll_outs.run(upload(arrays, torch.device("cpu")), lengths)
+        assert result[:depth].tolist() == [[0, 1, 2, 3]] * depth
+    assert captured == [2, 3], "depths 1 and 2, and a row of lengths"
+    assert replayed == [2, 2, 3, 3]
