@@ -34,7 +34,7 @@ from backend.types import Sequence as TokenSequence
 logger = logging.getLogger(__name__)
 
 _MOST_GRAPHS = 64
-"""Those of one drafter: each takes some MiB of a GPU's memory. Roll-outs that would need more are eager."""
+"""Most of one drafter: each takes some MiB of a GPU's memory. Roll-outs that would need more are eager."""
 
 Level = Callable[[StepInput], Tensor]
 """Computes one token of each chain: logits [B, vocabulary]."""
