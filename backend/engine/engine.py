@@ -329,9 +329,15 @@ class Engine:
                 accountant.work_s,
                 num_prompt_tokens=accountant.num_prompt_tokens,
             )
-        outputs = [self._take_output(chunk, result, i) for i, chunk in enumerate(sampled)]
+        active, append_token = self._active, self.scheduler.append_token
+        outputs = [
+            build_output(active[chunk.sequence.request.request_id], chunk, result, i, append_token)
+            for i, chunk in enumerate(sampled)
+        ]
         accountant.count_outputs(sampled, outputs, speculator.drafter_of)
         for chunk, output in zip(sampled, outputs, strict=True):
+            if chunk.draft and speculator.drafter_of(chunk.sequence) == PREDICTION:
+                output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
             if output.finish_reason is not None:
                 self._finish(chunk.sequence, output.finish_reason)
         return outputs
@@ -351,16 +357,6 @@ class Engine:
             appended[sequence] = tokens
             self.speculator.observe(sequence, chunk.draft_depth, len(tokens))
         return appended
-
-    def _take_output(self, chunk: ScheduledChunk, result: StepResult, i: int) -> StepOutput:
-        """Append the i-th drawn token."""
-        sequence = chunk.sequence
-        active = self._active[sequence.request.request_id]
-        output, reason = build_output(active, chunk, result, i, self.scheduler.append_token)
-        if chunk.draft and self.speculator.drafter_of(sequence) == PREDICTION:
-            output.num_predicted, output.num_predicted_accepted = output.num_drafted, output.num_accepted
-        output.finish_reason = reason
-        return output
 
     def _reject(self, sequence: Sequence, message: str, param: str) -> StepOutput:
         """End a request that still waits in the queue."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backend.engine.grammars import advance_drafts
 from backend.engine.runner_protocol import StepResult
-from backend.types import FinishReason, ScheduledChunk, Sequence, StepOutput, TokenGrammar
+from backend.types import ScheduledChunk, Sequence, StepOutput, TokenGrammar
 
 AppendToken = Callable[[Sequence, int], None]
 
@@ -41,8 +41,8 @@ def cut_accepted(active: ActiveRequest, result: StepResult, i: int) -> list[int]
 
 def build_output(
     active: ActiveRequest, chunk: ScheduledChunk, result: StepResult, i: int, append_token: AppendToken
-) -> tuple[StepOutput, FinishReason | None]:
-    """The output of the i-th drawn token, which `append_token` adds to its sequence, and why that ends.
+) -> StepOutput:
+    """The output of the i-th drawn token, which `append_token` adds to its sequence.
 
     Accepted drafts are in the sequence already (`cut_accepted`) and are part of the output.
     """
@@ -57,30 +57,32 @@ def build_output(
     if chunk.draft:
         output.num_drafted, output.num_accepted = len(chunk.draft), len(accepted)
     if grammar is not None and grammar.error:
-        return _without_tokens(output, sequence, grammar), "error"
+        return _without_tokens(output, sequence, grammar)
     if result.prompt_logprobs:
         output.prompt_logprobs = result.prompt_logprobs.get(i)
     records = result.logprobs.get(i) if result.logprobs else None
     if token_id in active.stop_ids:
-        output.token_ids, output.stop_token_id = accepted, token_id
+        output.token_ids, output.stop_token_id, output.finish_reason = accepted, token_id, "stop"
         if records is not None and accepted:
             output.logprobs = records[: len(accepted)]
-        return output, "stop"
+        return output
     output.logprobs = records
     append_token(sequence, token_id)
     if grammar is not None:
         grammar.advance(token_id)
         if grammar.error:
-            return _without_tokens(output, sequence, grammar), "error"
+            return _without_tokens(output, sequence, grammar)
         if grammar.is_over:
-            return output, "stop"
-    is_long = len(sequence.tokens) - sequence.num_prompt_tokens >= request.params.max_tokens
-    return output, "length" if is_long else None
+            output.finish_reason = "stop"
+            return output
+    if len(sequence.tokens) - sequence.num_prompt_tokens >= request.params.max_tokens:
+        output.finish_reason = "length"
+    return output
 
 
 def _without_tokens(output: StepOutput, sequence: Sequence, grammar: TokenGrammar) -> StepOutput:
     """The output of a sequence whose grammar failed, without the tokens drawn in this step."""
     spec = sequence.request.grammar
-    output.token_ids, output.logprobs = [], None
+    output.token_ids, output.logprobs, output.finish_reason = [], None, "error"
     output.error, output.error_param = grammar.error, spec.param if spec is not None else ""
     return output
