@@ -95,6 +95,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     gpu_memory: float = 0.85  # share of the card's memory for weights, KV memory and steps
     num_pages: int | None = None  # overrides kv_cache_bytes
     enforce_eager: bool = False  # no CUDA graphs
+    offload_after_s: float | None = None  # idle seconds after which it leaves the GPU; None: never
     max_batch_tokens: int = 2048
     max_running: int = 128
     max_queue: int = 512

@@ -16,7 +16,7 @@ from policies.batches import BatchesSection
 from policies.cache import CacheRules, CacheSection
 from policies.cors import CorsSection
 from policies.engine_addresses import EngineAddresses, EngineConnection, EngineDns
-from policies.engine_memory import ContextTokens, KvCacheBytes, NumPages
+from policies.engine_memory import ContextTokens, KvCacheBytes, NumPages, OffloadSeconds
 from policies.engine_parallel import Parallel
 from policies.engine_replicas import HandoverSeconds, ReplicaCount, ReplicaRange
 from policies.guardrails import GuardrailsSection
@@ -273,6 +273,7 @@ class EngineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     enforce_eager: Annotated[
         bool, Meta(description="Launches each kernel of a decode step on its own: no CUDA graphs.")
     ] = False
+    offload_after_s: OffloadSeconds = None
     num_pages: NumPages = None
     max_batch_tokens: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""Engines that share a GPU: which card each is on, and shares that do not fit."""
+"""Engines on GPUs: which card each is on, shares that do not fit, and what engines of several ranks lack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def card_of(device: str) -> str:
 def card_problems(
     sections: Mapping[str, Mapping[str, Any]], places: Mapping[KeyPath, Place]
 ) -> Iterator[Problem]:
-    """Engines whose shares of one card, as `gpu_memory` says, are more than the card.
+    """Engines whose shares of one card, as `gpu_memory` says, are more than the card, and ranks that sleep.
 
     Replicas that only run under load are not counted, nor are engines of several ranks, nor those of `auto`:
     where they are depends on the machine.
@@ -29,11 +29,14 @@ def card_problems(
     shares: dict[str, dict[str, float]] = defaultdict(dict)
     for name, entry in sections["models"].items():
         engine = (entry or {}).get("engine") or {}
-        share, count, device = (
-            engine.get("gpu_memory"),
-            engine.get("replicas", 1),
-            engine.get("device", "auto"),
-        )
+        share, device = engine.get("gpu_memory"), engine.get("device", "auto")
+        count = engine.get("replicas", 1)
+        ranks = engine.get("parallel") or {}
+        if engine.get("offload_after_s") is not None and any(each != 1 for each in ranks.values()):
+            path = ("models", name, "engine", "offload_after_s")
+            yield Problem(
+                places[path], f"{'.'.join(path)}: needs an engine of one rank; leave it out, or parallel"
+            )
         if not isinstance(share, float | int) or any(map(engine.get, ("addresses", "dns", "parallel"))):
             continue
         always = count.get("min", 0) if isinstance(count, Mapping) else count

@@ -8,6 +8,16 @@ from msgspec import Meta
 
 _Positive = Annotated[int, Meta(ge=1)]
 
+OffloadSeconds = Annotated[
+    Annotated[float, Meta(ge=1, le=1e6)] | None,
+    Meta(
+        description="Seconds without a request after which weights go to the host's memory and what KV "
+        "memory holds is dropped, so that the GPU is free for others; the next request brings them back, or "
+        "the engine restarts where others have the memory by then. Default: never. Not with `parallel`; "
+        "on a CPU without effect."
+    ),
+]
+
 ContextTokens = Annotated[
     _Positive | None, Meta(description="Of a prompt and its answer. Default: the checkpoint's context.")
 ]

@@ -108,6 +108,11 @@ class Engine:
         self._flight: Flight | None = None
 
     @property
+    def runner(self) -> Runner:
+        """What computes its steps."""
+        return self._runner
+
+    @property
     def has_work(self) -> bool:
         """Whether a request is unfinished."""
         return self.scheduler.has_work
@@ -154,6 +159,11 @@ class Engine:
             self._flight = None
             self.machine.rest()
         return True
+
+    def drop_cached(self) -> None:
+        """Forget what pages hold, while no request is there: the device loses its memory."""
+        self.kv.drop_cached()
+        self.speculator.drop_cached()
 
     def take_traces(self) -> list[RequestTrace]:
         """Traces of requests that ended since the last call."""

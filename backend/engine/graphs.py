@@ -13,6 +13,7 @@ attention, or pages of their own for layers with a window; and several GPUs.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class CudaCapture:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs = weakref.WeakSet[torch.cuda.CUDAGraph]()
 
     def __call__(self, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         """Run the function, so that its kernels are compiled and loaded, then record it."""
@@ -45,9 +46,12 @@ class CudaCapture:
         with torch.cuda.stream(self._stream):
             function()
         torch.cuda.current_stream().wait_stream(self._stream)
+        if not self._graphs:  # a pool ends with its last graph
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             result = function()
+        self._graphs.add(graph)
         return result, graph.replay
 
 
@@ -119,6 +123,11 @@ class StepGraphs:
         for key in first_keys(*self._limits):
             if self._capture is not None and key not in self._graphs:
                 self._captured(key, StaticStep(key, page_table, self._spare))
+
+    def drop(self) -> None:
+        """Forget all graphs: memory that they read goes away."""
+        self._graphs.clear()
+        self._dropped.clear()
 
     def _captured(self, key: Key, static: StaticStep) -> _Graph | None:
         """The key's graph; None, and for all of its kind, if it cannot be captured."""

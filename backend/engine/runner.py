@@ -124,6 +124,11 @@ class ModelRunner:
         if self.graphs is not None:
             self.graphs.capture_first(self._table.page_table.on_device)
 
+    def drop_graphs(self) -> None:
+        """Forget captured graphs: memory that they read goes away."""
+        if self.graphs is not None:
+            self.graphs.drop()
+
     @_on_device()
     def launch(self, plan: Plan) -> _LaunchedStep:
         """Prepare, and queue the forward pass. Raises as `run`."""

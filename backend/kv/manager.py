@@ -266,12 +266,20 @@ class KVManager:
         wants_prompt = sequence.request.params.prompt_logprobs is not None
         return self._prefix_cache and not (wants_prompt and sequence.num_output_tokens == 0)
 
+    def drop_cached(self) -> None:
+        """Free all pages that no sequence uses."""
+        while self._tree.num_evictable:
+            self._evict()
+
+    def _evict(self) -> None:
+        page = self._tree.evict()
+        self._pool.free(page)
+        if self._windows is not None:
+            self._windows.forget(page)
+
     def _allocate(self) -> int:
         if not self._pool.num_free:
-            page = self._tree.evict()
-            self._pool.free(page)
-            if self._windows is not None:
-                self._windows.forget(page)
+            self._evict()
         return self._pool.allocate()
 
     def _chain(self, sequence: Sequence) -> _Chain:

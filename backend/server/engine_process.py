@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -17,6 +18,7 @@ from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.graphs import CudaCapture
 from backend.engine.runner import ModelRunner
+from backend.engine.sleep import Sleeper, device_memory
 from backend.engine.step_memory import step_bytes
 from backend.errors import AdapterError, CheckpointError
 from backend.kernels.paged_attention import WIDEST_IN_TRITON
@@ -31,6 +33,8 @@ from backend.speculative.draft_length import step_clock
 from backend.speculative.loading import load_drafters
 from backend.structured.compiler import open_compiler
 from backend.types import DraftOptions, Request, SamplingParams
+
+logger = logging.getLogger(__name__)
 
 _WARM_UP_TOKENS = 8
 _PROGRESS_STEP = 0.05
@@ -49,7 +53,19 @@ def load(config: EngineConfig) -> Callable[[socket.socket], EngineServer]:
             "max_batch_tokens, quantize the weights, or end what else has memory there; a reload needs room "
             "for the old engine and the new one, a restart of the gateway does not"
         ) from None
-    return lambda listener: EngineServer(engine, hello, listener, spans=open_emitter(config))
+    sleeper = _open_sleeper(config, engine)
+    return lambda listener: EngineServer(engine, hello, listener, spans=open_emitter(config), sleeper=sleeper)
+
+
+def _open_sleeper(config: EngineConfig, engine: Engine) -> Sleeper | None:
+    """What lets the engine sleep, if it is to."""
+    if config.offload_after_s is None:
+        return None
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        logger.info("offload_after_s of model %r has no effect on a CPU", config.model)
+        return None
+    assert isinstance(engine.runner, ModelRunner)
+    return Sleeper(engine, engine.runner, config.offload_after_s, device_memory)
 
 
 def build_engine(config: EngineConfig) -> tuple[Engine, Hello]:

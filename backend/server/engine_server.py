@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from backend.engine.engine import Engine
+from backend.engine.sleep import Sleeper
 from backend.errors import AdapterError, QueueFull, RequestError
 from backend.lora.info import AdapterInfo
 from backend.lora.store import AdapterStore
@@ -63,11 +64,13 @@ class EngineServer(Server[ToEngine]):
         listener: socket.socket,
         limits: ServerLimits | None = None,
         spans: SpanEmitter | None = None,
+        sleeper: Sleeper | None = None,
     ) -> None:
         super().__init__(listener, msgspec.msgpack.Decoder(ToEngine), limits)
         self._engine = engine
         self._hello = hello
         self._spans = spans
+        self._sleeper = sleeper
         self._routes: dict[str, _Route] = {}
         self._sent_adapters_version = 0
         self._stats = StatsCollector()
@@ -106,6 +109,8 @@ class EngineServer(Server[ToEngine]):
 
     def _step(self) -> None:
         """Compute one step and send its outputs, one message per gateway."""
+        if self._sleeper is not None:
+            self._sleeper.wake()
         outputs = self._engine.step()
         self._broadcast_adapters()  # a request must not learn first that its adapter is gone
         self._send_outputs(outputs, self._hand_over_traces())
@@ -113,8 +118,10 @@ class EngineServer(Server[ToEngine]):
             self._stats.observe(self._engine.last_report)
 
     def _idle(self) -> float:
-        """Poll the reading of adapters, which wakes no socket."""
+        """Sleep where that is due, and poll the reading of adapters, which wakes no socket."""
         adapters = self._engine.adapters
+        if self._sleeper is not None:
+            self._sleeper.rest()
         if adapters is None or not adapters.is_busy:
             return float("inf")
         adapters.poll()
@@ -195,6 +202,9 @@ class EngineServer(Server[ToEngine]):
             self._send(connection, Outputs(batch))
 
     def _load_adapter(self, connection: Gateway, message: LoadAdapter) -> None:
+        if self._sleeper is not None:
+            self._sleeper.wake()
+
         def on_loaded(result: AdapterInfo | AdapterError) -> None:
             self._answer_adapter_call(connection, message.call_id, result)
 

@@ -141,6 +141,10 @@ class RollOuts:
         self._seen: set[tuple[int, ...]] = set()
         self._graphs: dict[tuple[int, ...], _Graph] = {}
 
+    def drop(self) -> None:
+        """Forget all graphs: memory that they read goes away."""
+        self._graphs.clear()
+
     def arrays(
         self, tokens: Sequence[int], lengths: Sequence[int], table: Ints, depth: int, *others: Array
     ) -> tuple[list[Array], list[int]]:

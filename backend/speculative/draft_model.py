@@ -157,6 +157,12 @@ class DraftModelDrafter(Drafter):
         if mirror is not None:
             self.kv.release(mirror.own)
 
+    def drop_cached(self) -> None:
+        """Forget the prefix tree and graphs."""
+        self.kv.drop_cached()
+        if self._roll_outs is not None:
+            self._roll_outs.drop()
+
     def _mirror(self, sequence: Sequence) -> _Mirror:
         """What is kept of the sequence, with what was accepted counted as computed."""
         mirror = self._mirrors.get(sequence)

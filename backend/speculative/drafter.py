@@ -55,6 +55,13 @@ class Drafter(Protocol):
         """
         return
 
+    def drop_cached(self) -> None:
+        """Forget what pages hold, and graphs: no sequence is there, and the device loses its memory.
+
+        By default there is neither.
+        """
+        return
+
 
 class StepObserver(Protocol):
     """A drafter that reads hidden states. Hand it to `ModelRunner.observers`."""

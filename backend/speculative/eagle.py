@@ -154,6 +154,11 @@ class EagleDrafter(Drafter):
         """Forget how much of the sequence is stored."""
         self._num_stored.pop(sequence, None)
 
+    def drop_cached(self) -> None:
+        """Forget graphs: no sequence is stored."""
+        if self._roll_outs is not None:
+            self._roll_outs.drop()
+
     def _draft(self, sequences: list[Sequence], limits: list[int]) -> list[Draft]:
         """Store the missing slots; the last one, whose page may not be there yet, begins the roll-out."""
         network = self._network

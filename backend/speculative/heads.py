@@ -171,6 +171,7 @@ class HiddenStates:
     def __init__(self, num_pages: int, hidden_size: int, dtype: torch.dtype, device: torch.device) -> None:
         # zeros, not empty, also commits the memory now, as in KVStorage.
         self._slots = torch.zeros(num_pages * PAGE_TOKENS, hidden_size, dtype=dtype, device=device)
+        self.memory = [self._slots]
 
     def see(self, plan: Plan, step: StepInput, layers: list[Tensor], hidden: Tensor) -> None:
         """Keep the states of the step."""

@@ -112,6 +112,11 @@ class MedusaDrafter(Drafter):
 
         return roll_out(logits[0], advance, depths, self._trees)
 
+    def drop_cached(self) -> None:
+        """Forget graphs: no sequence is stored."""
+        if self._roll_outs is not None:
+            self._roll_outs.drop()
+
     def _begin(self, chains: Chains) -> Level:
         logits = iter(self._network.logits(self._states.at(chains.others[0]), len(chains.slots)))
         return lambda _: next(logits)

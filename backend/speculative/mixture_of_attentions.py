@@ -307,6 +307,12 @@ class MixtureDrafter(Drafter):
         angles = self._network.rope(step.positions[rows], max(step.context_lens))
         self._network.memorise(step.token_ids[rows], angles, streams, step.slots[rows], self._storage)
 
+    def drop_cached(self) -> None:
+        """Forget what was captured, and graphs."""
+        self._is_captured[:] = False
+        if self._roll_outs is not None:
+            self._roll_outs.drop()
+
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence], ks: list[int]) -> list[Draft]:
         """Chains of greedy tokens; none for sequences whose last two pages were not captured."""

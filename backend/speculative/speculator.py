@@ -218,6 +218,11 @@ class Speculator:
             for drafter in self._capturing.values():
                 drafter.capture.forget(sequence)
 
+    def drop_cached(self) -> None:
+        """Have all drafters forget what their pages hold, and graphs."""
+        for drafter in self._drafters.values():
+            drafter.drop_cached()
+
     def measure(
         self, num_sequences: int, num_drafts: int, time_s: float, *, num_prompt_tokens: int = 0
     ) -> None:

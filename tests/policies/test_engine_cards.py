@@ -56,6 +56,13 @@ def test_shares_of_more_than_a_card(tmp_path: Path, one: str, other: str, total:
     assert "cuda:0" in found and "lower gpu_memory" in found
 
 
+@pytest.mark.parametrize("parallel", ["{tensor: 2}", "{pipeline: 2}"])
+def test_ranks_do_not_sleep(tmp_path: Path, parallel: str) -> None:
+    (found,) = load(tmp_path, one=f"offload_after_s: 60, parallel: {parallel}")
+    assert found.startswith("2 models.one.engine.offload_after_s: needs an engine of one rank")
+    assert load(tmp_path, one="offload_after_s: 60, parallel: {tensor: 1}") == []
+
+
 def test_cards() -> None:
     assert [card_of(device) for device in ("auto", "cuda", "cuda:3", "cpu")] == [
         "cuda:0",

@@ -34,6 +34,9 @@ class GuessingDrafter:
     def forget(self, sequence: Sequence) -> None:
         self.sequences.discard(sequence)
 
+    def drop_cached(self) -> None:
+        return
+
     def _propose(self, tokens: list[int], k: int) -> list[int]:
         tokens, begin = list(tokens), len(tokens)
         for _ in range(self._rng.choice([k, k, self._rng.randrange(k + 1)])):
@@ -68,6 +71,9 @@ class StubbornDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         pass
+
+    def drop_cached(self) -> None:
+        return
 
 
 class TreeDrafter(GuessingDrafter):

@@ -53,3 +53,6 @@ class RecordingDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         self.inner.forget(sequence)
+
+    def drop_cached(self) -> None:
+        self.inner.drop_cached()

@@ -209,6 +209,9 @@ def test_replayed_roll_outs_draft_what_others_draft(
     assert len(both) > 30 and all(said[tokens] == wanted[tokens] for tokens in both)
     assert (engine.scheduler.preemptions_total > 0) == (pages == 10)
     assert 2 < graphs.num_graphs < 12 and graphs.num_replays > graphs.num_runs / 2
+    engine.drop_cached()
+    num_graphs, few = graphs.num_graphs, asked[: len(asked) // 4]
+    assert texts(engine, few) == plain[: len(few)] and graphs.num_graphs > num_graphs
 
 
 def test_what_cannot_be_captured_is_eager(

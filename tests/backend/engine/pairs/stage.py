@@ -113,6 +113,9 @@ class RecordingDrafter:
     def forget(self, sequence: EngineSequence) -> None:
         self.inner.forget(sequence)
 
+    def drop_cached(self) -> None:
+        self.inner.drop_cached()
+
 
 class Silent(NgramDrafter):
     """Never has a guess."""
