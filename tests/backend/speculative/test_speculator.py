@@ -236,6 +236,9 @@ class Guesses:
     def forget(self, sequence: Sequence) -> None:
         pass
 
+    def drop_cached(self) -> None:
+        return
+
 
 def guessing(guess: Draft, *, is_cheap: bool = False, adaptive: bool = False) -> Speculator:
     config = SpeculativeConfig(drafter="guesses", max_tokens=4, adaptive=adaptive)

@@ -88,6 +88,9 @@ class Scripted:
     def forget(self, sequence: Sequence) -> None:
         pass
 
+    def drop_cached(self) -> None:
+        return
+
 
 def new_engine(
     runner: FakeRunner, drafter: GuessingDrafter | Scripted, k: int = 4, **changes: object
