@@ -320,14 +320,17 @@ def _is_quoted_wrong(node: yaml.Node, kind: inspect.StrType) -> bool:
 
 def _number_hint(node: yaml.Node, kind: inspect.IntType | inspect.FloatType) -> str:
     """The number that text means, such as 4GiB, 85% or 1e9, which YAML takes for a number only as 1.0e+9."""
-    form = r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?) ?(?:(%)|([KMGT])(i?)B?)?"
+    form = r"([0-9]{1,30}(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?) ?(?:(%)|([KMGT])(i?)B?)?"
     text = _scalar(node)
     found = re.fullmatch(form, text, re.IGNORECASE) if isinstance(text, str) else None
     if found is None:
         return ""
     value = float(found[1]) / (100 if found[2] else 1)
     value *= (1024 if found[4] else 1000) ** (" KMGT".index(found[3].upper()) if found[3] else 0)
-    meant = round(value) if isinstance(kind, inspect.IntType) else round(value, 6)
+    is_whole = isinstance(kind, inspect.IntType)
+    if is_whole and (found[2] or not (found[3] or value.is_integer())):
+        return ""  # a share of what is not known here, or a part of one
+    meant = round(value) if is_whole else round(value, 6)
     return "" if _wrong_number(meant, kind) else f"; write {meant}"
 
 
