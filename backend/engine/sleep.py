@@ -100,10 +100,9 @@ class Sleeper:
         logger.info("awake: its memory was taken again in %.1f s", self._clock() - began_s)
 
     def _sleep(self) -> None:
-        storages = _storages(self._memory()[0])
-        size, free = sum(each.nbytes() for each in storages.values()), psutil.virtual_memory().available
+        size, free = _kept_bytes(*self._memory()), psutil.virtual_memory().available
         if size > free:
-            logger.warning("stays awake: %d bytes are on the GPU, and the host has %d", size, free)
+            logger.warning("stays awake: %d bytes are to be kept, and the host has %d", size, free)
             self._after_s = float("inf")
             return
         self._engine.drop_cached()
@@ -118,6 +117,12 @@ class Sleeper:
 def _storages(tensors: Iterable[Tensor]) -> dict[int, torch.UntypedStorage]:
     """The memory below the tensors, by its address."""
     return {each.data_ptr(): each for each in (tensor.untyped_storage() for tensor in tensors)}
+
+
+def _kept_bytes(kept: Iterable[Tensor], dropped: Iterable[Tensor]) -> int:
+    """What the contents of `kept` take on the host: a GPU's pages may be more than it has."""
+    zeros = _storages(dropped)
+    return sum(each.nbytes() for place, each in _storages(kept).items() if place not in zeros)
 
 
 def device_memory() -> Memory:

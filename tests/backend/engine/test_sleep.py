@@ -78,8 +78,8 @@ class House:
         self.sleeper = Sleeper(self.engine, self.runner, AFTER_S, self.memory, lambda: self.now_s)
 
     def memory(self) -> Memory:
-        """A weight that is a tensor of its own, with a view of it, and the KV memory."""
-        return [self.weight, self.weight[1:]], self.storage.memory
+        """A weight that is a tensor of its own, with a view of it; the KV memory, which is in both lists."""
+        return [self.weight, self.weight[1:], *self.storage.memory], self.storage.memory
 
     def is_asleep(self) -> bool:
         return self.sleeper.is_asleep
@@ -150,6 +150,16 @@ def test_it_stays_awake_where_the_host_has_no_room(
         house.rest(2 * AFTER_S)
     assert not house.is_asleep() and caplog.text.count("stays awake") == 1
     assert texts(house.engine, [ask()]) == wanted
+
+
+def test_the_host_needs_no_room_for_what_is_dropped(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = psutil.virtual_memory()._replace(available=house.weight.nbytes)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    house.rest(2 * AFTER_S)
+    assert house.is_asleep() and "stays awake" not in caplog.text
+    house.sleeper.wake()
 
 
 def test_what_shares_memory_is_kept_once_and_what_is_dropped_becomes_zeros() -> None:
