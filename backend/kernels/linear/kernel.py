@@ -41,7 +41,8 @@ def multiply(
     if y.numel() == 0:
         return y
     options = blocks("linear", "int4", x.dtype).options()
-    grid, each, parts = _split(y, units, options, _PROGRAMS)
+    grid, each = _split(y, units, options, _PROGRAMS)
+    parts = _parts(y, grid)
     _multiply_int4[grid](
         parts, x, codes, scales, zeros, rows, columns, features, units, each, group, **options
     )
@@ -62,7 +63,8 @@ def multiply_bytes(
     if y.numel() == 0:
         return y
     options = blocks("linear", "bytes", x.dtype).options()
-    grid, each, parts = _split(y, triton.cdiv(features, _BYTES_UNIT), options, _PROGRAMS)
+    grid, each = _split(y, triton.cdiv(features, _BYTES_UNIT), options, _PROGRAMS)
+    parts = _parts(y, grid)
     sizes = rows, columns, features, each, *block, scales.shape[1]
     constants = {"BYTE_UNIT": byte_unit(values.dtype), "BLOCK_K": _BYTES_UNIT}
     _multiply_bytes[grid](parts, x, values, scales, *sizes, **constants, **options)
@@ -92,12 +94,13 @@ def multiply_rounded(
         codes, values = (each.view(torch.float8_e4m3fn) for each in (codes, values))
     is_few = rows <= _SOME_ROWS
     options = blocks("linear", "rounded few" if is_few else "rounded", values.dtype).options()
-    grid, each, parts = _split(y, len(factors), options, _PROGRAMS // 4 if is_few else 1)
-    is_whole = len(parts) == 1
+    grid, each = _split(y, len(factors), options, _PROGRAMS // 4 if is_few else 1)
+    is_whole = grid[2] == 1  # then nothing as large as y is needed beside it
+    parts = y if is_whole else _parts(y, grid)
     sizes = rows, columns, features, each, *block, scales.shape[1]
     constants = {"HAS_BIAS": is_whole and bias is not None, "BLOCK_K": _BYTES_UNIT}
     matrices = codes, factors, values, scales, scales if bias is None else bias
-    _multiply_rounded[grid](y if is_whole else parts, *matrices, *sizes, **constants, **options)
+    _multiply_rounded[grid](parts, *matrices, *sizes, **constants, **options)
     return y if is_whole else _sum(y, parts, bias)
 
 
@@ -111,19 +114,20 @@ def _rounded(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return codes, factors
 
 
-def _split(
-    y: Tensor, units: int, options: dict[str, int], programs: int
-) -> tuple[tuple[int, int, int], int, Tensor]:
-    """The grid, units of a split, and memory for the splits' sums [splits, T, N].
+def _split(y: Tensor, units: int, options: dict[str, int], programs: int) -> tuple[tuple[int, int, int], int]:
+    """The grid, whose last size is the number of splits, and units of a split.
 
     `programs`: about how many for one block of rows.
     """
     rows, columns = y.shape
     across = triton.cdiv(columns, options["BLOCK_N"])
     each = triton.cdiv(units, max(1, min(units // 4, programs // across)))
-    splits = triton.cdiv(units, each)
-    parts = torch.empty(splits, rows, columns, dtype=torch.float32, device=y.device)
-    return (triton.cdiv(rows, options["BLOCK_M"]), across, splits), each, parts
+    return (triton.cdiv(rows, options["BLOCK_M"]), across, triton.cdiv(units, each)), each
+
+
+def _parts(y: Tensor, grid: tuple[int, int, int]) -> Tensor:
+    """Memory for the splits' sums [splits, T, N]."""
+    return torch.empty(grid[2], *y.shape, dtype=torch.float32, device=y.device)
 
 
 def _sum(y: Tensor, parts: Tensor, bias: Tensor | None) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -73,6 +74,22 @@ def rounded_rows() -> None:
         assert 1e-3 < (found[2:20:2] - exact).norm() / exact.norm() < 0.04
 
 
+def memory_beside_the_result() -> None:
+    """Prefill's result is written at once: no sums of float32, twice its size, are kept beside it."""
+    from tests.backend.kernels.linear.cases import ByteShape, byte_product
+
+    weight, _, _ = byte_product(ByteShape(1, 40, 256, rounds_inputs=True))
+    x, empty, taken = torch.randn(300, 256).bfloat16(), torch.empty, list[torch.Tensor]()
+
+    def seen(*size: int, **options: Any) -> torch.Tensor:  # noqa: ANN401 - torch's own
+        taken.append(empty(*size, **options))
+        return taken[-1]
+
+    with patch.object(torch, "empty", seen):
+        found = weight(x)
+    assert [each.shape for each in taken if each.numel() >= found.numel()] == [(300, 40), (300, 256)]
+
+
 def layers_by_format() -> None:
     from backend.layers.linear import Linear
     from backend.quant.schemes import QuantizedWeight
@@ -104,7 +121,9 @@ def play(checkpoint: str) -> tuple[list[list[int]], int]:
         return tokens(checkpoint), len(used)
 
 
-@pytest.mark.parametrize("check", [rows_alone_and_beside_nan, rounded_rows, layers_by_format])
+@pytest.mark.parametrize(
+    "check", [rows_alone_and_beside_nan, rounded_rows, memory_beside_the_result, layers_by_format]
+)
 def test_in_the_interpreter(interpreter: Executor, check: Callable[[], None]) -> None:
     interpreter.submit(check).result()
 
