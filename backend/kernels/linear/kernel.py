@@ -73,12 +73,12 @@ def multiply_bytes(
 
 def byte_unit(dtype: torch.dtype) -> int:
     """What the numbers that `widened` gives of a weight's values are multiplied by."""
-    return 1 if can_round(dtype) else 256
+    return 1 if dtype is torch.int8 or can_round(dtype) else 256
 
 
 def can_round(dtype: torch.dtype) -> bool:
     """Whether this GPU multiplies weights of `dtype`, int8 or the bytes of float8, by numbers like them."""
-    return dtype is torch.int8 or not 0 < architecture() < 89
+    return not 0 < architecture() < (80 if dtype is torch.int8 else 89)  # Triton's int8 needs 80
 
 
 def multiply_rounded(

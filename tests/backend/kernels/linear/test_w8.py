@@ -90,6 +90,20 @@ def memory_beside_the_result() -> None:
     assert [each.shape for each in taken if each.numel() >= found.numel()] == [(300, 40), (300, 256)]
 
 
+def rounded_where_the_gpu_can() -> None:
+    """Triton multiplies int8 from compute capability 8.0 on, float8 from 8.9 on."""
+    from backend.kernels.linear import kernel
+    from tests.backend.kernels.linear.cases import ByteShape, byte_product
+
+    x = torch.randn(65, 90)
+    for arch, *rounds in ((75, False, False), (80, True, False), (89, True, True), (0, True, True)):
+        for dtype, is_rounded in zip((torch.int8, torch.float8_e4m3fn), rounds, strict=True):
+            weight, dense, _ = byte_product(ByteShape(1, 33, 90, (1, 90), dtype, rounds_inputs=True))
+            with patch.object(kernel, "architecture", lambda arch=arch: arch):
+                error = (weight(x) - x.double() @ dense.T).norm() / (x.double() @ dense.T).norm()
+            assert (1e-3 < error < 0.04) if is_rounded else error < 1e-5, (arch, dtype, error)
+
+
 def layers_by_format() -> None:
     from backend.layers.linear import Linear
     from backend.quant.schemes import QuantizedWeight
@@ -122,7 +136,14 @@ def play(checkpoint: str) -> tuple[list[list[int]], int]:
 
 
 @pytest.mark.parametrize(
-    "check", [rows_alone_and_beside_nan, rounded_rows, memory_beside_the_result, layers_by_format]
+    "check",
+    [
+        rows_alone_and_beside_nan,
+        rounded_rows,
+        memory_beside_the_result,
+        rounded_where_the_gpu_can,
+        layers_by_format,
+    ],
 )
 def test_in_the_interpreter(interpreter: Executor, check: Callable[[], None]) -> None:
     interpreter.submit(check).result()
