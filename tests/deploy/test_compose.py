@@ -111,6 +111,17 @@ def test_the_image_copies_what_is_there_and_does_not_run_as_root() -> None:
     assert len(pinned) == 1 and re.fullmatch(r"torch==[\d.]+", pinned[0])
 
 
+def test_the_image_with_triton_has_a_compiler() -> None:
+    """Triton compiles its driver for CUDA in C; the image that it is copied to has no compiler otherwise."""
+    found = instructions("Dockerfile")
+    copied = found.index(("COPY", "--from=build /opt/penstock /opt/penstock"))
+    after = [rest for word, rest in found[copied:] if word == "RUN"]
+    assert any(
+        re.search(r"site-packages/triton \].*apt-get install .*\bgcc libc6-dev\b", run) for run in after
+    )
+    assert found.index(("USER", "penstock")) > found.index(("RUN", after[0]))
+
+
 def test_the_image_has_every_package_that_is_installed() -> None:
     copied = {rest.split()[0] for word, rest in instructions("Dockerfile") if word == "COPY"}
     tracked = subprocess.run(
