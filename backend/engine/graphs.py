@@ -49,7 +49,11 @@ class CudaCapture:
         if not self._graphs:  # a pool ends with its last graph
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+        capture = torch.cuda.graph(
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+        )
+        # Where a capture's end fails, torch leaves its stream the current one.
+        with torch.cuda.stream(self._stream), capture:
             result = function()
         self._graphs.add(graph)
         return result, graph.replay

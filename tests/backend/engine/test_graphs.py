@@ -20,6 +20,7 @@ from backend.engine import runner as runner_module
 from backend.engine.capacity import runner_facts
 from backend.engine.engine import Engine
 from backend.engine.graph_buffers import Key
+from backend.engine.graphs import CudaCapture
 from backend.engine.inputs import PreparedStep, prepare
 from backend.engine.runner import ModelRunner
 from backend.kernels.graph_keys import Capture
@@ -414,3 +415,48 @@ def test_steps_are_eager_where_a_graph_cannot_be_captured(
     assert [r.getMessage() for r in caplog.records] == [
         "decode steps run without CUDA graphs: one cannot be captured: no memory"
     ]
+
+
+def test_a_capture_that_fails_at_its_end_leaves_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[object] = ["main"]
+
+    class Stream:
+        def __init__(self, device: object) -> None: ...
+
+        def wait_stream(self, other: object) -> None: ...
+
+    class Broken:
+        """A graph whose capture was invalidated."""
+
+        def capture_begin(self, *pool: object, **options: object) -> None: ...
+
+        def capture_end(self) -> None:
+            raise RuntimeError("capture is invalid")
+
+    class OnStream:
+        """Makes a stream the current one."""
+
+        def __init__(self, stream: object) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> None:
+            self.before, current[0] = current[0], self.stream
+
+        def __exit__(self, *error: object) -> None:
+            current[0] = self.before
+
+    main = Stream(None)
+    for name, value in {
+        "Stream": Stream,
+        "CUDAGraph": Broken,
+        "stream": OnStream,
+        "current_stream": lambda: main,
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "graph_pool_handle": lambda: (0, 1),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+    with pytest.raises(RuntimeError, match="capture is invalid"):
+        CudaCapture(torch.device("cpu"))(lambda: torch.zeros(1))
+    assert current == ["main"]
