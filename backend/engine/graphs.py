@@ -43,9 +43,11 @@ class CudaCapture:
     def __call__(self, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         """Run the function, so that its kernels are compiled and loaded, then record it."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            function()
-        torch.cuda.current_stream().wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                function()
+        finally:  # its buffers, which are given back where it fails, are read until then
+            torch.cuda.current_stream().wait_stream(self._stream)
         if not self._graphs:  # a pool ends with its last graph
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()

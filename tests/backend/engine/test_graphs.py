@@ -417,46 +417,66 @@ def test_steps_are_eager_where_a_graph_cannot_be_captured(
     ]
 
 
-def test_a_capture_that_fails_at_its_end_leaves_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    current: list[object] = ["main"]
+class RecordingStream:
+    """Notes which stream waits for which, and which is the current one."""
 
-    class Stream:
-        def __init__(self, device: object) -> None: ...
+    current: list[object] = []  # noqa: RUF012
+    waits: list[tuple[object, object]] = []  # noqa: RUF012
 
-        def wait_stream(self, other: object) -> None: ...
+    def __init__(self, device: object) -> None: ...
 
-    class Broken:
-        """A graph whose capture was invalidated."""
+    def wait_stream(self, other: object) -> None:
+        self.waits.append((self, other))
 
-        def capture_begin(self, *pool: object, **options: object) -> None: ...
 
-        def capture_end(self) -> None:
-            raise RuntimeError("capture is invalid")
+class OnStream:
+    """Makes a stream the current one."""
 
-    class OnStream:
-        """Makes a stream the current one."""
+    def __init__(self, stream: RecordingStream) -> None:
+        self.stream = stream
 
-        def __init__(self, stream: object) -> None:
-            self.stream = stream
+    def __enter__(self) -> None:
+        self.before, RecordingStream.current[0] = RecordingStream.current[0], self.stream
 
-        def __enter__(self) -> None:
-            self.before, current[0] = current[0], self.stream
+    def __exit__(self, *error: object) -> None:
+        RecordingStream.current[0] = self.before
 
-        def __exit__(self, *error: object) -> None:
-            current[0] = self.before
 
-    main = Stream(None)
+class InvalidGraph:
+    """A graph whose capture was invalidated."""
+
+    def capture_begin(self, *pool: object, **options: object) -> None: ...
+
+    def capture_end(self) -> None:
+        raise RuntimeError("capture is invalid")
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_a_capture_that_fails_leaves_the_current_stream_which_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, fails_first: bool
+) -> None:
+    main = RecordingStream(None)
+    monkeypatch.setattr(RecordingStream, "current", [main])
+    monkeypatch.setattr(RecordingStream, "waits", [])
     for name, value in {
-        "Stream": Stream,
-        "CUDAGraph": Broken,
+        "Stream": RecordingStream,
+        "CUDAGraph": InvalidGraph,
         "stream": OnStream,
-        "current_stream": lambda: main,
+        "current_stream": lambda: RecordingStream.current[0],
         "synchronize": lambda: None,
         "empty_cache": lambda: None,
         "graph_pool_handle": lambda: (0, 1),
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-    with pytest.raises(RuntimeError, match="capture is invalid"):
-        CudaCapture(torch.device("cpu"))(lambda: torch.zeros(1))
-    assert current == ["main"]
+
+    def function() -> Tensor:
+        if fails_first:
+            raise RuntimeError("no memory")
+        return torch.zeros(1)
+
+    capture = CudaCapture(torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="no memory" if fails_first else "capture is invalid"):
+        capture(function)
+    assert RecordingStream.current == [main], "torch.cuda.graph itself leaves its own stream there"
+    assert RecordingStream.waits == [(capture._stream, main), (main, capture._stream)]
