@@ -47,8 +47,14 @@ def read_cards(table: str, environment: Mapping[str, str]) -> tuple[Card, ...]:
     named = [each.strip() for each in visible.split(",")]
     if not is_sure and any(map(str.isdigit, named)):
         raise ValueError(f"CUDA_VISIBLE_DEVICES is {visible!r}, and CUDA numbers different cards by speed")
-    by_uuid = {card.uuid: card for card in found.values()}
-    return tuple(found[each] if each in found else by_uuid[each] for each in named if each in found | by_uuid)
+    shown = []
+    for each in named:
+        begun = [card for card in found.values() if each.startswith("GPU-") and card.uuid.startswith(each)]
+        own = [found[each]] if each in found else begun
+        if len(own) != 1:  # CUDA shows none of those from an unknown one on
+            break
+        shown += own
+    return tuple(shown)
 
 
 def _kind(card: Card) -> tuple[int, str]:

@@ -53,7 +53,11 @@ def test_where_it_tells_nothing_no_card_is_known(nvidia_smi: Path, body: str) ->
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
-    [("1", (B,)), ("1, 0", (B, A)), ("GPU-bb", (B,)), ("", ()), ("7", ())],
+    [
+        *(("1", (B,)), ("1, 0", (B, A)), ("GPU-bb", (B,)), ("", ()), ("7", ())),
+        *(("1,-1,0", (B,)), ("-1", ()), ("0,7,1", (A,))),  # from an unknown one on, none
+        *(("GPU-b,GPU-a", (B, A)), ("GPU-", ()), ("G", ())),  # as much of a UUID as tells it apart
+    ],
 )
 def test_only_cards_that_cuda_shows(visible: str, expected: tuple[Card, ...]) -> None:
     same = TABLE.replace(", of a name with a comma", "")
