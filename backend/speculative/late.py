@@ -79,7 +79,8 @@ class LateDrafts:
     def _value(self, token: int) -> int:
         number, index = divmod(_FIRST - token, _MOST_TOKENS)
         known = self._tokens.get(number) if token <= _FIRST else None
-        return token if known is None else known[index]
+        # Numbers are given again: one of long ago may be that of a smaller roll-out now.
+        return token if known is None or index >= len(known) else known[index]
 
 
 def needs_values(sequence: TokenSequence) -> bool:

@@ -51,6 +51,15 @@ def test_a_step_takes_late_tokens_from_their_roll_outs() -> None:
     assert late.find(np.array(newest, dtype=np.int32))[2].tolist() == [0]
 
 
+def test_a_token_of_long_ago_is_not_looked_for_in_the_roll_out_that_has_its_number_now() -> None:
+    late = LateDrafts()
+    old = late.add(torch.arange(24).view(4, 6), [3] * 6)
+    for _ in range(1 << 10):
+        late.add(torch.zeros(2, 1, dtype=torch.int64), [1])
+    late.read([0], [each.tolist() for each in late.results([0])])
+    assert late.values(old[5]) == old[5]
+
+
 @pytest.mark.parametrize(
     ("params", "fields", "needs"),
     [
