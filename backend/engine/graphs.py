@@ -89,6 +89,7 @@ class StepGraphs:
         self._spare = limits[0], (storage.num_pages - 1) * PAGE_TOKENS
         self._graphs: dict[Key, _Graph] = {}
         self._seen: set[Key] = set()
+        self._most_graphs = _MOST_GRAPHS
         self._slots_version = 0
         self._adapts = True
         self._dropped: list[_Graph] = []  # one of them may be running yet
@@ -112,7 +113,7 @@ class StepGraphs:
             return None
         graph = self._graphs.get(key)
         if graph is None:
-            if key not in self._seen or len(self._graphs) >= _MOST_GRAPHS:
+            if key not in self._seen or len(self._graphs) >= self._most_graphs:
                 self._seen.add(key)
                 return None
             static = StaticStep(key, step.on_device.page_table, self._spare)
@@ -127,7 +128,11 @@ class StepGraphs:
     def capture_first(self, page_table: Tensor) -> None:
         """Capture what most steps need, before they come; the largest first, whose memory others share."""
         for key in first_keys(*self._limits):
-            if self._capture is not None and key not in self._graphs:
+            if (
+                self._capture is not None
+                and key not in self._graphs
+                and len(self._graphs) < self._most_graphs
+            ):
                 self._captured(key, StaticStep(key, page_table, self._spare))
 
     def drop(self) -> None:
@@ -136,10 +141,17 @@ class StepGraphs:
         self._dropped.clear()
 
     def _captured(self, key: Key, static: StaticStep) -> _Graph | None:
-        """The key's graph; None, and for all of its kind, if it cannot be captured."""
+        """The key's graph; None, and for all of its kind, if it cannot be captured.
+
+        Where memory is short for it, graphs that are there go on.
+        """
         assert self._capture is not None
         try:
             result, replay = self._capture(lambda: self._compute(static.step_input))
+        except torch.OutOfMemoryError as error:
+            logger.warning("%d CUDA graphs of steps are all that memory holds: %s", len(self._graphs), error)
+            self._most_graphs = len(self._graphs)
+            return None
         except RuntimeError as error:
             kind = " with adapters" if key.num_adapters else ""
             logger.warning("decode steps%s run without CUDA graphs: one cannot be captured: %s", kind, error)

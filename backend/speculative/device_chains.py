@@ -140,6 +140,7 @@ class RollOuts:
         self._late = ahead.late
         self._seen: set[tuple[int, ...]] = set()
         self._graphs: dict[tuple[int, ...], _Graph] = {}
+        self._most_graphs = _MOST_GRAPHS
 
     def drop(self) -> None:
         """Forget all graphs: memory that they read goes away."""
@@ -181,7 +182,7 @@ class RollOuts:
         slots, table = uploaded[1:3]
         key = (*table.shape, len(slots))
         graph = self._graphs.get(key)
-        may_capture = key in self._seen and len(self._graphs) < _MOST_GRAPHS
+        may_capture = key in self._seen and len(self._graphs) < self._most_graphs
         if graph is None and self._capture is not None and may_capture:
             graph = self._captured(self._capture, [each.clone() for each in uploaded], list(lengths))
         self._seen.add(key)
@@ -203,10 +204,17 @@ class RollOuts:
         return [list(chains[i][: min(counts[i], limit)]) for i, limit in enumerate(limits)]
 
     def _captured(self, capture: Capture, static: list[Tensor], lengths: list[int]) -> _Graph | None:
-        """The graph of a roll-out; None, for good, where it cannot be captured."""
+        """The graph of a roll-out; None, for good, where it cannot be captured.
+
+        Where memory is short for it, graphs that are there go on.
+        """
         longest = min(static[2].shape[1] * PAGE_TOKENS, self._longest)
         try:
             result, replay = capture(lambda: self._roll_out(static, lengths, longest))
+        except torch.OutOfMemoryError as error:
+            logger.warning("%d CUDA graphs of drafts are all that memory holds: %s", len(self._graphs), error)
+            self._most_graphs = len(self._graphs)
+            return None
         except RuntimeError as error:
             logger.warning("drafts are rolled out without CUDA graphs, as one cannot be captured: %s", error)
             self._capture = None

@@ -417,6 +417,27 @@ def test_steps_are_eager_where_a_graph_cannot_be_captured(
     ]
 
 
+def test_graphs_that_are_there_go_on_where_memory_is_short_for_another(
+    model: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    graphs, calls = StandInGraphs(), 0
+
+    def capture(function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise torch.OutOfMemoryError("no memory")
+        return graphs(function)
+
+    wanted = texts(new_engine(model, folder, None)[0], requests())
+    note_steps(monkeypatch, graphs)
+    engine, runner = new_engine(model, folder, capture)
+    with caplog.at_level(logging.WARNING):
+        assert texts(engine, requests()) == wanted
+    assert runner.graphs is not None and calls == 2 and len(runner.graphs.keys) == 1
+    assert graphs.num_replays > 1 and "1 CUDA graphs of steps are all that memory holds" in caplog.text
+
+
 class RecordingStream:
     """Notes which stream waits for which, and which is the current one."""
 

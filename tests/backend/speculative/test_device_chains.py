@@ -233,6 +233,26 @@ def test_what_cannot_be_captured_is_eager(
     ]
 
 
+def test_roll_outs_that_are_captured_go_on_where_memory_is_short_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, folder = target_and_drafter("eagle", tmp_path)
+    plain = texts(new_engine(model)[0], requests())
+    graphs = with_graphs(monkeypatch)
+    honest = StandInGraphs.__call__
+
+    def capture(own: StandInGraphs, function: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        if own.num_graphs:
+            raise torch.OutOfMemoryError("no memory")
+        return honest(own, function)
+
+    monkeypatch.setattr(StandInGraphs, "__call__", capture)
+    with caplog.at_level(logging.WARNING):
+        assert texts(new_engine(model, "eagle", folder)[0], requests()) == plain
+    assert graphs.num_graphs == 1 and graphs.num_replays > 1
+    assert caplog.text.count("1 CUDA graphs of drafts are all that memory holds") == 1
+
+
 def drafts_ahead(
     target: str, name: str, folder: str, is_late: bool
 ) -> tuple[list[tuple[list[int], int, int]], dict[tuple[int, ...], Draft]]:
